@@ -1,0 +1,5 @@
+//! Convolutions and their gradients.
+
+use super::Registry;
+
+pub(super) fn register(_: &mut Registry) {}

@@ -1,0 +1,5 @@
+//! Matrix products.
+
+use super::Registry;
+
+pub(super) fn register(_: &mut Registry) {}

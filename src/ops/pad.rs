@@ -1,0 +1,5 @@
+//! Padding and resampling.
+
+use super::Registry;
+
+pub(super) fn register(_: &mut Registry) {}

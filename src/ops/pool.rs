@@ -1,0 +1,5 @@
+//! Pooling and its gradients.
+
+use super::Registry;
+
+pub(super) fn register(_: &mut Registry) {}

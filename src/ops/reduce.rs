@@ -1,0 +1,5 @@
+//! Reductions.
+
+use super::Registry;
+
+pub(super) fn register(_: &mut Registry) {}
