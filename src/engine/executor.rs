@@ -1,0 +1,281 @@
+//! The executor thread: runs calls in the order in which they were flushed.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use smallvec::SmallVec;
+
+use super::promise::Promise;
+use super::{PluginPaths, device_error};
+use crate::error::{Error, Result};
+use crate::observe::Ledger;
+use crate::observe::stats::Times;
+use crate::pjrt;
+
+/// Calls that recording may be ahead of execution.
+const QUEUE: usize = 256;
+
+/// A device buffer, perhaps still in the making.
+pub struct Slot {
+    pub buffer: Promise<Arc<pjrt::Buffer>>,
+    bytes: u64,
+    /// Several values have this buffer, so it can't be donated.
+    pub shared: AtomicBool,
+    ledger: Arc<Ledger>,
+}
+
+impl Slot {
+    fn new(buffer: Promise<Arc<pjrt::Buffer>>, bytes: u64, ledger: Arc<Ledger>) -> Arc<Slot> {
+        ledger.allocated(bytes);
+        Arc::new(Slot { buffer, bytes, shared: AtomicBool::new(false), ledger })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.ledger.freed(self.bytes);
+    }
+}
+
+/// An executable with what running it needs to know.
+pub struct Compiled {
+    pub executable: pjrt::Executable,
+    /// Scratch bytes of a run, as the compiler planned it.
+    pub temporaries: u64,
+}
+
+/// A program that was sent to the compiler.
+pub type Pending = Arc<Promise<Arc<Compiled>>>;
+
+/// One execution.
+pub struct Call {
+    pub program: Pending,
+    pub inputs: SmallVec<[Arc<Slot>; 8]>,
+    /// For each input: its buffer becomes an output's.
+    pub donate: Arc<[bool]>,
+    /// Numbers that stayed out of the program.
+    pub floats: Vec<f64>,
+    pub ints: Vec<i64>,
+    pub outputs: SmallVec<[Arc<Slot>; 4]>,
+    /// What failed, for a person; made only if something did.
+    pub about: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The source line of the last op.
+    pub recorded_at: Option<String>,
+}
+
+enum Job {
+    Run(Box<Call>),
+    /// Everything before this was handed to the device.
+    Barrier(Sender<()>),
+}
+
+pub struct Executor {
+    client: Arc<pjrt::Client>,
+    queue: Sender<Job>,
+    compilers: rayon::ThreadPool,
+    ledger: Arc<Ledger>,
+    times: Arc<Times>,
+    /// The first failure since somebody asked.
+    failure: Arc<Mutex<Option<Error>>>,
+    /// Outputs of the last call: what "everything done" waits for.
+    last: Arc<Mutex<SmallVec<[Arc<pjrt::Buffer>; 4]>>>,
+}
+
+impl Executor {
+    /// Opens the device and starts the executor thread.
+    ///
+    /// Errors: no plugin to be found, or one that doesn't load or open its device.
+    pub fn open(paths: &PluginPaths, ledger: Arc<Ledger>, times: Arc<Times>) -> Result<Executor> {
+        let candidates = pjrt::Candidates {
+            default: paths.default.clone().map(Into::into),
+            libtpu: paths.libtpu.clone().map(Into::into),
+        };
+        let open = |e: pjrt::Error| device_error(&e, "the tpu device can't be opened");
+        let choice = pjrt::discover(&candidates).map_err(open)?;
+        let plugin = pjrt::Plugin::load(choice.path).map_err(open)?;
+        let client = Arc::new(pjrt::Client::new(plugin, &[]).map_err(open)?);
+        let compilers = rayon::ThreadPoolBuilder::new()
+            .thread_name(|i| format!("compile-{i}"))
+            // LLVM recurses deeply on large modules.
+            .stack_size(64 << 20)
+            .build()
+            .map_err(|e| Error::runtime(format!("can't start compiler threads: {e}")))?;
+        let (queue, jobs) = bounded(QUEUE);
+        let executor = Executor {
+            client: client.clone(),
+            queue,
+            compilers,
+            ledger: ledger.clone(),
+            times: times.clone(),
+            failure: Arc::default(),
+            last: Arc::default(),
+        };
+        let worker = Worker {
+            client,
+            ledger,
+            times,
+            failure: executor.failure.clone(),
+            last: executor.last.clone(),
+        };
+        std::thread::Builder::new()
+            .name("execute".to_owned())
+            .spawn(move || worker.run(&jobs))
+            .map_err(|e| Error::runtime(format!("can't start the executor thread: {e}")))?;
+        Ok(executor)
+    }
+
+    pub fn client(&self) -> &pjrt::Client {
+        &self.client
+    }
+
+    /// A buffer that a call will fill.
+    pub fn promise(&self, bytes: u64) -> Arc<Slot> {
+        Slot::new(Promise::default(), bytes, self.ledger.clone())
+    }
+
+    /// Copies dense row-major bytes to the device.
+    pub fn upload(&self, dtype: pjrt::DType, dims: &[i64], bytes: &[u8]) -> Result<Arc<Slot>> {
+        let buffer = self
+            .client
+            .upload(dtype, dims, bytes)
+            .map_err(|e| device_error(&e, "copying a tensor to the device failed"))?;
+        Ok(Slot::new(Promise::kept(Arc::new(buffer)), bytes.len() as u64, self.ledger.clone()))
+    }
+
+    /// Starts compiling a module on the pool.
+    pub fn compile(&self, module: impl FnOnce() -> Result<String> + Send + 'static) -> Pending {
+        let promise = Pending::default();
+        let (client, times, result) = (self.client.clone(), self.times.clone(), promise.clone());
+        self.compilers.spawn(move || {
+            let start = Instant::now();
+            result.settle(module().and_then(|text| {
+                let executable = client
+                    .compile(&text)
+                    .map_err(|e| device_error(&e, "XLA can't compile this program"))?;
+                let temporaries = executable.memory_stats().map_or(0, |s| s.temp.max(0) as u64);
+                Ok(Arc::new(Compiled { executable, temporaries }))
+            }));
+            times.compiled(start.elapsed());
+        });
+        promise
+    }
+
+    pub fn run(&self, call: Call) {
+        // The thread ends only with the process.
+        let _ = self.queue.send(Job::Run(Box::new(call)));
+    }
+
+    /// Waits until everything sent so far is done on the device.
+    ///
+    /// Errors: the first failure since the last time somebody asked.
+    pub fn drain(&self) -> Result<()> {
+        let (done, wait) = bounded(1);
+        let _ = self.queue.send(Job::Barrier(done));
+        let _ = wait.recv();
+        let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(|e| e.into_inner()));
+        let mut outcome = Ok(());
+        for buffer in &last {
+            if let Err(e) = buffer.wait() {
+                outcome = Err(device_error(&e, "an execution failed"));
+            }
+        }
+        match self.failure.lock().unwrap_or_else(|e| e.into_inner()).take() {
+            Some(e) => Err(e),
+            None => outcome,
+        }
+    }
+}
+
+struct Worker {
+    client: Arc<pjrt::Client>,
+    ledger: Arc<Ledger>,
+    times: Arc<Times>,
+    failure: Arc<Mutex<Option<Error>>>,
+    last: Arc<Mutex<SmallVec<[Arc<pjrt::Buffer>; 4]>>>,
+}
+
+impl Worker {
+    fn run(&self, jobs: &Receiver<Job>) {
+        for job in jobs {
+            match job {
+                Job::Run(call) => self.call(*call),
+                Job::Barrier(done) => {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    fn call(&self, call: Call) {
+        match self.execute(&call) {
+            Ok(buffers) => {
+                let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+                last.clear();
+                for (slot, buffer) in call.outputs.iter().zip(buffers) {
+                    let buffer = Arc::new(buffer);
+                    last.push(buffer.clone());
+                    slot.buffer.settle(Ok(buffer));
+                }
+            }
+            Err(e) => {
+                for slot in &call.outputs {
+                    slot.buffer.settle(Err(e.clone()));
+                }
+                let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+                failure.get_or_insert(e);
+            }
+        }
+    }
+
+    fn execute(&self, call: &Call) -> Result<Vec<pjrt::Buffer>> {
+        // An operand that failed fails this call with the operand's own error.
+        let mut buffers: SmallVec<[Arc<pjrt::Buffer>; 16]> = SmallVec::new();
+        for (slot, donate) in call.inputs.iter().zip(call.donate.iter()) {
+            if *donate {
+                // `last` may still refer to it.
+                self.last.lock().unwrap_or_else(|e| e.into_inner()).clear();
+                buffers.push(slot.buffer.take()?);
+            } else {
+                buffers.push(slot.buffer.with(Arc::clone)?);
+            }
+        }
+        self.launch(call, buffers).map_err(|e| {
+            let e = e.context(format!("running {}", (call.about)()));
+            match &call.recorded_at {
+                Some(at) => e.context(format!("recorded at {at}")),
+                None => e,
+            }
+        })
+    }
+
+    fn launch(
+        &self,
+        call: &Call,
+        mut buffers: SmallVec<[Arc<pjrt::Buffer>; 16]>,
+    ) -> Result<Vec<pjrt::Buffer>> {
+        let compiled = call.program.with(Arc::clone)?;
+        let failed = |e: pjrt::Error| device_error(&e, "the execution failed");
+        let mut donate: SmallVec<[bool; 16]> = SmallVec::from_slice(&call.donate);
+        if !call.floats.is_empty() {
+            let bytes: Vec<u8> = call.floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let dims = [call.floats.len() as i64];
+            let packed = self.client.upload(pjrt::DType::F64, &dims, &bytes).map_err(failed)?;
+            buffers.push(Arc::new(packed));
+            donate.push(false);
+        }
+        if !call.ints.is_empty() {
+            let bytes: Vec<u8> = call.ints.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let dims = [call.ints.len() as i64];
+            let packed = self.client.upload(pjrt::DType::S64, &dims, &bytes).map_err(failed)?;
+            buffers.push(Arc::new(packed));
+            donate.push(false);
+        }
+        let start = Instant::now();
+        let outputs = compiled.executable.execute(&buffers, &donate).map_err(failed)?;
+        self.times.executed(start.elapsed());
+        self.ledger.ran(compiled.temporaries);
+        Ok(outputs)
+    }
+}
