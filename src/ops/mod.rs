@@ -13,11 +13,15 @@ pub mod promote;
 pub mod registry;
 
 mod activation;
+mod batch_norm;
 mod compare;
 mod conv;
+mod embedding_bag;
 mod elementwise;
 mod factory;
+mod grid_sample;
 mod index;
+mod linalg;
 mod loss;
 mod matmul;
 mod norm;
@@ -27,10 +31,17 @@ mod pool;
 mod random;
 mod reduce;
 mod rnn;
+mod scan;
 mod scatter;
+mod search;
 mod shape;
 mod softmax;
 mod sort;
+mod unique;
+mod upsample;
+mod unary;
+mod statistics;
+mod vector_norm;
 
 pub use args::{Arg, Args, Num, Out, Outputs, TensorArg, outs};
 pub use registry::{OpDef, OpId, Registry, registry};
@@ -38,20 +49,31 @@ pub use registry::{OpDef, OpId, Registry, registry};
 /// All families, in the order in which their ops get their handles.
 pub(crate) const FAMILIES: &[fn(&mut Registry)] = &[
     elementwise::register,
+    unary::register,
     compare::register,
     activation::register,
     random::register,
     loss::register,
     matmul::register,
+    linalg::register,
     reduce::register,
+    statistics::register,
+    vector_norm::register,
     sort::register,
+    scan::register,
+    search::register,
     softmax::register,
     norm::register,
+    batch_norm::register,
     shape::register,
     factory::register,
     index::register,
+    embedding_bag::register,
+    grid_sample::register,
+    unique::register,
     scatter::register,
     pad::register,
+    upsample::register,
     conv::register,
     pool::register,
     rnn::register,
