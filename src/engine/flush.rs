@@ -140,14 +140,18 @@ fn make(
     Variant { open, numbers: cut.numbers.clone(), program: compiled, sources, donate, results, about }
 }
 
-/// Which numbers travel among the floats (a complex one takes two places) and which among the
-/// integers.
+/// Slots of the open numbers that travel among the floats (a complex one takes two places) and of
+/// those among the integers.
 fn packed(numbers: &[Number], open: &[bool]) -> (Vec<u32>, Vec<u32>) {
-    let of = |wanted: fn(Category) -> bool| {
-        let open = numbers.iter().zip(open).enumerate().filter(|(_, (_, open))| **open);
-        open.filter(|(_, (n, _))| wanted(n.category())).map(|(i, _)| i as u32).collect()
-    };
-    (of(|c| c >= Category::Float), of(|c| c <= Category::Int))
+    let (mut floats, mut ints) = (Vec::new(), Vec::new());
+    for (slot, (number, _)) in numbers.iter().zip(open).enumerate().filter(|(_, (_, o))| **o) {
+        match number.category() {
+            Category::Bool | Category::Int => ints.push(slot as u32),
+            Category::Float => floats.push(slot as u32),
+            Category::Complex => floats.extend([slot as u32; 2]),
+        }
+    }
+    (floats, ints)
 }
 
 /// A description of a region, made when it is asked for.

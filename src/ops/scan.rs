@@ -42,6 +42,13 @@ fn extreme<'b>(a: &Args<'b>, op: &str, max: bool) -> Out<'b> {
     let x = x.convert(ordered);
     let kind = if max { ReduceKind::Max } else { ReduceKind::Min };
     let values = x.cumulative(kind, dim);
+    // Windows of XLA:CPU drop NaN from an extreme, so where it came is scanned apart.
+    let values = if ordered.is_float() {
+        let seen = x.is_nan().convert(DType::I32).cumulative(ReduceKind::Max, dim);
+        seen.ne(0i64).select(x.full_like(f64::NAN), values)
+    } else {
+        values
+    };
     let reached = x.eq(values);
     let reached = if ordered.is_float() { reached.or(x.is_nan()) } else { reached };
     let position = a.b.iota(DType::I64, &x.sizes(), dim);
