@@ -132,6 +132,9 @@ int32_t df_note_fallback(const char* op);
 // A new cell of `nbytes` (contents unspecified, read as zeros). 0 on failure.
 uint64_t df_cell_new(uint64_t nbytes, void** address);
 void df_cell_free(uint64_t cell);
+// The cell whose bytes `address` lies in, and where it starts: for a storage that torch made of
+// an address alone (pickling does). 0: there is none.
+__attribute__((weak)) uint64_t df_cell_at(const void* address, void** start);
 // Grows or shrinks a cell; what both sizes share keeps its contents.
 int32_t df_cell_resize(uint64_t cell, uint64_t nbytes);
 // Copies `src` (row-major, dst's sizes and dtype) into the window. Done with `src` on return.

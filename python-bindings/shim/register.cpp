@@ -1,4 +1,6 @@
 // Hands everything to torch, once.
+#include <Python.h>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -50,12 +52,20 @@ void register_ops() {
 
 }  // namespace deferandfuse
 
-// Registers the device with torch. Called once, with the GIL, after torch and the package were
-// imported. Non-zero: it failed, and `message` (of `capacity` bytes) says why.
-extern "C" int df_shim_init(char* message, size_t capacity) {
+// What this file was compiled against, for the package to read before it loads the library.
+// Nothing refers to it, so the linker is told to keep it.
+extern "C" __attribute__((used, retain, visibility("default"))) const char df_built_for_torch[] =
+    "DEFERANDFUSE_BUILT_FOR_TORCH=" DEFERANDFUSE_TORCH_VERSION ";";
+
+// Registers the device with torch. Called once, with the GIL, after torch was imported. -1: it
+// failed, and a Python error is set.
+extern "C" int df_shim_init() {
   using namespace deferandfuse;
+  // Keeps the linker from dropping the marker.
+  asm volatile("" : : "r"(built_for_torch));
   try {
     register_location();
+    register_python();
     register_guard();
     register_hooks();
     register_storage();
@@ -65,9 +75,9 @@ extern "C" int df_shim_init(char* message, size_t capacity) {
     register_autocast();
     return 0;
   } catch (const c10::Error& e) {
-    std::snprintf(message, capacity, "%s", e.what_without_backtrace());
+    PyErr_SetString(PyExc_RuntimeError, e.what_without_backtrace());
   } catch (const std::exception& e) {
-    std::snprintf(message, capacity, "%s", e.what());
+    PyErr_SetString(PyExc_RuntimeError, e.what());
   }
-  return 1;
+  return -1;
 }

@@ -45,12 +45,13 @@ inline uint64_t cell_of(const c10::TensorImpl* impl) {
   return reinterpret_cast<uint64_t>(bytes->data_ptr().get_context());
 }
 
-// Describes a device tensor. Throws if it has no cell (a sparse tensor, say).
-[[noreturn]] void throw_no_cell(const c10::TensorImpl* impl);
+// For a storage that torch made of an address alone: finds the cell. Throws if there is none (a
+// sparse tensor, say).
+void find_cell(const c10::TensorImpl* impl, DfTensor* out);
 
+// Describes a device tensor.
 inline void describe(const c10::TensorImpl* impl, DfTensor* out) {
   out->cell = cell_of(impl);
-  if (C10_UNLIKELY(out->cell == 0)) throw_no_cell(impl);
   const c10::IntArrayRef sizes = impl->sizes();
   out->sizes = sizes.data();
   out->strides = impl->strides().data();
@@ -60,6 +61,7 @@ inline void describe(const c10::TensorImpl* impl, DfTensor* out) {
   out->flags = 0;
   out->write_return = 0;
   out->reserved = 0;
+  if (C10_UNLIKELY(out->cell == 0)) find_cell(impl, out);
 }
 
 // The value of a 0-dimensional CPU tensor, as DF_HOST_SCALAR.
@@ -101,6 +103,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::st
 torch::Library& library();
 
 // ---- registrations, each called once by df_shim_init
+void register_python();
 void register_guard();
 void register_hooks();
 void register_storage();

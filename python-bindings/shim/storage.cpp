@@ -187,10 +187,14 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
   impl->set_nbytes(nbytes);
 }
 
-void throw_no_cell(const c10::TensorImpl* impl) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "a tensor with layout ", impl->layout(),
-                              " and without dense storage can't be used by native ops on ",
-                              kDevice);
+void find_cell(const c10::TensorImpl* impl, DfTensor* out) {
+  const c10::Storage& storage = impl->unsafe_storage();
+  void* start = nullptr;
+  if (df_cell_at && storage && storage.data() != nullptr) out->cell = df_cell_at(storage.data(), &start);
+  TORCH_CHECK_NOT_IMPLEMENTED(out->cell != 0, "a tensor with layout ", impl->layout(),
+                              " and no storage made on ", kDevice, " can't be used there");
+  const auto bytes = static_cast<const char*>(storage.data()) - static_cast<const char*>(start);
+  out->offset += bytes / static_cast<int64_t>(impl->itemsize());
 }
 
 void register_storage() {

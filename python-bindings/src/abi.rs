@@ -84,7 +84,7 @@ const RESIZE: i32 = 2;
 
 thread_local! {
     static FAILURE: RefCell<(CString, i32)> = RefCell::new((CString::default(), 0));
-    static OUTPUTS: RefCell<SmallVec<[RawOutput; 8]>> = const { RefCell::new(SmallVec::new_const()) };
+    static OUTPUTS: RefCell<SmallVec<[RawOutput; 8]>> = RefCell::new(SmallVec::new());
 }
 
 fn fail(e: &Error) {
@@ -167,10 +167,10 @@ unsafe fn lists<'a>(raw: &[RawArg]) -> Result<Lists<'a>> {
 
 /// # Safety
 /// As for `tensor`, for every argument; tags say which members of the unions are set.
-unsafe fn arguments<'a>(
+unsafe fn arguments<'l, 'a: 'l>(
     raw: &[RawArg],
-    lists: &'a Lists<'a>,
-) -> Result<SmallVec<[Arg<'a>; 16]>> {
+    lists: &'l Lists<'a>,
+) -> Result<SmallVec<[Arg<'l>; 16]>> {
     let mut lists = lists.iter();
     let mut args = SmallVec::new();
     for arg in raw {

@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::prim::{FftKind, Prim, UnaryOp};
-use super::{BinaryOp, ConvAttrs, DType, GatherAttrs, Shape, TensorType, WindowAttrs};
+use super::{BinaryOp, CompareDir, ConvAttrs, DType, GatherAttrs, Shape, TensorType, WindowAttrs};
 
 type Types = SmallVec<[TensorType; 1]>;
 
@@ -26,6 +26,9 @@ pub fn infer(prim: &Prim, operands: &[&TensorType]) -> Result<Types, String> {
         Prim::Unary(op) => {
             arity(1)?;
             let x = operands[0];
+            if !applies(*op, x.dtype) {
+                return Err(format!("{op:?} of {x}: not defined for {}", x.dtype));
+            }
             one(match op {
                 UnaryOp::IsFinite => x.with_dtype(DType::Bool),
                 UnaryOp::Real | UnaryOp::Imag | UnaryOp::Abs => x.with_dtype(x.dtype.real()),
@@ -38,9 +41,12 @@ pub fn infer(prim: &Prim, operands: &[&TensorType]) -> Result<Types, String> {
             let x = operands[0];
             one(if *op == BinaryOp::Complex { x.with_dtype(x.dtype.complex()) } else { x.clone() })
         }
-        Prim::Compare(_) => {
+        Prim::Compare(dir) => {
             arity(2)?;
             equal(operands, prim)?;
+            if operands[0].dtype.is_complex() && !matches!(dir, CompareDir::Eq | CompareDir::Ne) {
+                return Err(format!("{dir:?} of {}: complex numbers have no order", operands[0]));
+            }
             one(operands[0].with_dtype(DType::Bool))
         }
         Prim::Select => {
@@ -221,6 +227,19 @@ pub fn infer(prim: &Prim, operands: &[&TensorType]) -> Result<Types, String> {
     }
 }
 
+/// Whether a function has a meaning for a dtype.
+fn applies(op: UnaryOp, dtype: DType) -> bool {
+    use UnaryOp::*;
+    match op {
+        Abs | Neg | Sign | IsFinite | Real | Imag => true,
+        Not | PopulationCount => dtype.is_integral(),
+        Floor | Ceil | RoundEven => !dtype.is_complex(),
+        Cbrt | Erf | Erfc | ErfInv | Lgamma | Digamma => dtype.is_float(),
+        Exp | Expm1 | Log | Log1p | Sqrt | Rsqrt | Sin | Cos | Tan | Asin | Acos | Atan | Sinh
+        | Cosh | Tanh | Asinh | Acosh | Atanh | Logistic => dtype.is_inexact(),
+    }
+}
+
 fn equal(operands: &[&TensorType], prim: &Prim) -> Result<(), String> {
     if operands.iter().all(|t| *t == operands[0]) {
         Ok(())
@@ -241,10 +260,8 @@ fn bitcast(x: &TensorType, to: DType) -> Result<TensorType, String> {
     let mut sizes = x.sizes();
     if from > into {
         sizes.push((from / into) as i64);
-    } else if from < into {
-        if sizes.pop() != Some((into / from) as i64) {
-            return Err(format!("bitcast of {x} to {to}"));
-        }
+    } else if from < into && sizes.pop() != Some((into / from) as i64) {
+        return Err(format!("bitcast of {x} to {to}"));
     }
     Ok(TensorType::new(to, &sizes))
 }

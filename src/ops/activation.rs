@@ -2,6 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
+use super::compare::saturate;
 use super::elementwise::{FLOAT, INEXACT, REAL, map, map_as, only};
 use super::unary::conj;
 use super::{Args, Registry, outs};
@@ -215,7 +216,7 @@ fn hard(r: &mut Registry) {
         );
         map(a, "hardtanh", REAL, &[0], |x| {
             let (x, dtype) = (x[0], x[0].dtype());
-            x.max(low.to(dtype)).min(high.to(dtype))
+            x.max(saturate(low, dtype)).min(saturate(high, dtype))
         })
     });
     r.op("aten::hardtanh_backward", |a| {

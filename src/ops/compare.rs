@@ -110,7 +110,8 @@ fn bound<'b>(a: &Args<'b>, i: usize, dtype: DType) -> Result<V<'b>> {
     }
 }
 
-fn saturate(n: Num<'_>, dtype: DType) -> V<'_> {
+/// The number in `dtype`, or the nearest that the type holds.
+pub(super) fn saturate(n: Num<'_>, dtype: DType) -> V<'_> {
     let narrow = dtype.is_int() && dtype.size() < 8;
     if narrow && n.category() == Category::Int {
         n.to(DType::I64).clamp(dtype.min_value(), dtype.max_value()).convert(dtype)

@@ -50,7 +50,7 @@ pub(super) fn register(r: &mut Registry) {
     for name in ["aten::fmod.Tensor", "aten::fmod.Scalar"] {
         r.op(name, |a| map(a, "fmod_cpu", REAL, &[0, 1], |x| x[0].rem(x[1])));
     }
-    r.op("aten::pow.Tensor_Tensor", |a| map(a, "pow", NUMERIC, &[0, 1], |x| x[0].pow(x[1])));
+    r.op("aten::pow.Tensor_Tensor", |a| map(a, "pow", NUMERIC, &[0, 1], |x| pow(x[0], x[1])));
     r.op("aten::pow.Tensor_Scalar", pow_scalar);
     r.op("aten::pow.Scalar", scalar_pow);
 
@@ -90,7 +90,7 @@ pub(super) fn register(r: &mut Registry) {
     for name in
         ["aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"]
     {
-        r.op(name, |a| map_float(a, "zeta", ORDERED, &[0, 1], |x| x[0].zeta(x[1])));
+        r.op(name, |a| map_float(a, "zeta", ORDERED, &[0, 1], |x| zeta(x[0], x[1])));
     }
     r.op("aten::heaviside", |a| {
         let (x, values) = (a.result_type(&[0])?, a.result_type(&[1])?);
@@ -355,7 +355,41 @@ fn scalar_pow<'b>(a: &Args<'b>) -> Out<'b> {
     if unless_one(a, base).is_none() {
         return a.to(1, dtype)?.full_like(1i64).out();
     }
-    map(a, "pow", NUMERIC, &[0, 1], |x| x[0].pow(x[1]))
+    map(a, "pow", NUMERIC, &[0, 1], |x| pow(x[0], x[1]))
+}
+
+fn pow<'b>(x: V<'b>, y: V<'b>) -> V<'b> {
+    let dtype = x.dtype();
+    if dtype.is_int() {
+        return int_pow_by(x, y);
+    }
+    let power = x.pow(y);
+    if !dtype.is_complex() {
+        return power;
+    }
+    // By logarithms, 0 to a power would be NaN.
+    let vanishes = x.eq(0.0).and(y.real().gt(0.0));
+    y.eq(0.0).select(power.full_like(1.0), vanishes.select(power.full_like(0.0), power))
+}
+
+/// Repeated squaring by the bits of an integer exponent. Negative powers round to 0, but for
+/// those of 1 and −1.
+fn int_pow_by<'b>(x: V<'b>, y: V<'b>) -> V<'b> {
+    let (x, y) = x.broadcast_with(y);
+    let (signed, width) = (!x.dtype().is_unsigned(), x.dtype().size() * 8);
+    let (mut square, mut product) = (x, x.full_like(1i64));
+    for bit in 0..width - usize::from(signed) {
+        let set = y.and(1i64 << bit).ne(0i64);
+        product = set.select(product * square, product);
+        square = square * square;
+    }
+    if !signed {
+        return product;
+    }
+    let odd = y.and(1i64).ne(0i64);
+    let minus = odd.select(x, x * x);
+    let unit = x.eq(1i64).or(x.eq(-1i64));
+    y.lt(0i64).select(unit.select(minus, x.full_like(0i64)), product)
 }
 
 /// √(x² + y²) without overflow in between.
@@ -403,6 +437,14 @@ fn log_add<'b>(x: V<'b>, y: V<'b>, tail: impl FnOnce(V<'b>) -> V<'b>) -> V<'b> {
     let sum = x.max(y) + tail(-(x - y).abs());
     // Equal infinities have no difference.
     x.eq(y).and(x.is_inf()).select(x, sum)
+}
+
+/// The Hurwitz zeta function ζ(x, q), with its poles at 1 and the whole numbers q ≤ 0.
+pub(super) fn zeta<'b>(x: V<'b>, q: V<'b>) -> V<'b> {
+    let value = x.zeta(q);
+    let (inf, nan) = (value.full_like(f64::INFINITY), value.full_like(f64::NAN));
+    let pole = x.eq(1.0).or(x.gt(1.0).and(q.le(0.0)).and(q.eq(q.floor())));
+    pole.select(inf, x.lt(1.0).select(nan, value))
 }
 
 /// x · f(y), where 0 times anything but NaN is 0.

@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::elementwise::{
     ANY, BITS, FLOAT, NUMERIC, ORDERED, REAL, abs_int, exp2, map, map_float, only, sign_bit, trunc,
-    unsupported,
+    unsupported, zeta,
 };
 use super::{Args, Out, Registry};
 use crate::ensure;
@@ -149,7 +149,7 @@ fn trigamma(x: V<'_>) -> V<'_> {
 fn polygamma(n: i64, x: V<'_>) -> V<'_> {
     let factorial: f64 = (1..=n).map(|k| k as f64).product();
     let sign = if n % 2 == 1 { 1.0 } else { -1.0 };
-    x.full_like((n + 1) as f64).zeta(x) * (sign * factorial)
+    zeta(x.full_like((n + 1) as f64), x) * (sign * factorial)
 }
 
 fn integers(r: &mut Registry) {

@@ -70,6 +70,11 @@ impl Axis {
         }
     }
 
+    /// Without a scale of its own, a dimension that keeps its size keeps its elements.
+    fn is_identity(&self) -> bool {
+        self.scale.is_none() && self.from == self.to
+    }
+
     /// The taps, in the float type `dtype` (positions are computed in it too, as torch does).
     fn taps<'b>(&self, like: V<'b>, dtype: DType) -> Vec<Tap<'b>> {
         let b = like.b;
@@ -128,20 +133,36 @@ pub(super) fn cubic_weights(t: V<'_>) -> [V<'_>; 4] {
 
 /// The axes from `from` to `to` elements. The methods that have align_corners have it (at `next`)
 /// before their scales.
-fn axes(a: &Args<'_>, from: &[i64], to: &[i64], next: usize, method: Method) -> Result<Vec<Axis>> {
+fn axes(
+    a: &Args<'_>,
+    from: &[i64],
+    to: &[i64],
+    next: usize,
+    method: Method,
+    backward: bool,
+) -> Result<Vec<Axis>> {
     let interpolates = matches!(method, Linear | Cubic);
     let align_corners = interpolates && a.bool(next)?;
     let scales = next + usize::from(interpolates);
     let mut axes = Vec::with_capacity(from.len());
     for i in 0..from.len() {
-        let at = scales + i;
-        let scale = if a.is_none(at) { None } else { Some(a.pinned(at)?.to_f64()) };
         ensure!(
             from[i] > 0 && to[i] > 0,
             "Input and output sizes should be greater than 0, but got input {from:?} and output \
              {to:?}"
         );
-        axes.push(Axis { from: from[i], to: to[i], align_corners, scale, method });
+        // As torch's CPU kernels: where these sizes meet, a scale that says otherwise is ignored.
+        let same = from[i] == to[i];
+        let by_sizes = match method {
+            Nearest => (backward || from.len() == 2) && (same || to[i] == 2 * from[i]),
+            NearestExact => false,
+            Linear => same,
+            Cubic => backward && from == to,
+        };
+        let at = scales + i;
+        let scale = if by_sizes || a.is_none(at) { None } else { Some(a.pinned(at)?.to_f64()) };
+        let axis = Axis { from: from[i], to: to[i], align_corners, scale, method };
+        axes.push(axis);
     }
     Ok(axes)
 }
@@ -156,7 +177,7 @@ fn forward<'b>(a: &Args<'b>, spatial: usize, method: Method) -> Out<'b> {
         x.sizes().as_slice()
     );
     let to = a.ints_n(1, spatial, 1)?;
-    let axes = axes(a, &x.sizes()[2..], &to, 2, method)?;
+    let axes = axes(a, &x.sizes()[2..], &to, 2, method, false)?;
     let dtype = x.dtype();
     let compute = computing_type(dtype, method)?;
     let mut y = x.convert(compute);
@@ -182,6 +203,9 @@ fn computing_type(dtype: DType, method: Method) -> Result<DType> {
 }
 
 fn resample<'b>(x: V<'b>, dim: usize, axis: &Axis) -> V<'b> {
+    if axis.is_identity() {
+        return x;
+    }
     if let Some(k) = copies(axis) {
         // Each element repeated k times.
         let mut sizes = x.sizes();
@@ -228,7 +252,7 @@ fn backward<'b>(a: &Args<'b>, spatial: usize, method: Method) -> Out<'b> {
         input.as_slice(),
         to.as_slice()
     );
-    let axes = axes(a, &input[2..], &to, 3, method)?;
+    let axes = axes(a, &input[2..], &to, 3, method, true)?;
     let dtype = grad.dtype();
     let mut g = grad.convert(dtype.opmath());
     for (i, axis) in axes.iter().enumerate() {
@@ -239,6 +263,9 @@ fn backward<'b>(a: &Args<'b>, spatial: usize, method: Method) -> Out<'b> {
 
 /// The transpose of [`resample`].
 fn transpose<'b>(g: V<'b>, dim: usize, axis: &Axis) -> V<'b> {
+    if axis.is_identity() {
+        return g;
+    }
     if let Some(k) = copies(axis) {
         let mut split = g.sizes();
         split[dim] = axis.from;

@@ -140,12 +140,13 @@ impl Client {
         })
     }
 
-    /// Compiles a StableHLO module, given as text (or as MLIR bytecode), with the default options.
+    /// Compiles a StableHLO module, given as text (or as MLIR bytecode), with the options that make
+    /// this platform's arithmetic IEEE's ([`CompileOptions::faithful`]).
     ///
     /// # Errors
     /// The module does not parse or verify, or XLA cannot compile it; the client stays usable.
     pub fn compile(&self, module: &str) -> Result<Executable> {
-        self.compile_with(module, &CompileOptions::default())
+        self.compile_with(module, &CompileOptions::faithful(self.platform_name()))
     }
 
     /// Compiles a StableHLO module, given as text (or as MLIR bytecode), with `options`.

@@ -51,6 +51,19 @@ impl Default for CompileOptions {
 }
 
 impl CompileOptions {
+    /// The default, but for shortcuts that `platform` takes with numbers: on the CPU, XLA's
+    /// maximum and minimum lose a NaN, and roundings to a narrow type inside a fusion are elided,
+    /// so that a fused program's result would differ from its ops' one by one.
+    pub fn faithful(platform: &str) -> Self {
+        let options = CompileOptions::default();
+        if platform != "cpu" {
+            return options;
+        }
+        options
+            .with_override("xla_cpu_enable_fast_min_max", OptionValue::Bool(false))
+            .with_override("xla_allow_excess_precision", OptionValue::Bool(false))
+    }
+
     /// Adds one XLA debug option.
     #[must_use]
     pub fn with_override(mut self, name: impl Into<String>, value: OptionValue) -> Self {
