@@ -61,8 +61,6 @@ extern "C" __attribute__((used, retain, visibility("default"))) const char df_bu
 // failed, and a Python error is set.
 extern "C" int df_shim_init() {
   using namespace deferandfuse;
-  // Keeps the linker from dropping the marker.
-  asm volatile("" : : "r"(built_for_torch));
   try {
     register_location();
     register_python();

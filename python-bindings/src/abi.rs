@@ -367,6 +367,20 @@ pub unsafe extern "C" fn df_cell_new(nbytes: u64, address: *mut *mut c_void) -> 
     })
 }
 
+/// # Safety
+/// `start` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn df_cell_at(address: *const c_void, start: *mut *mut c_void) -> u64 {
+    guard(0, || {
+        let found = Engine::global().cell_at(address as usize as u64);
+        Ok(found.map_or(0, |(cell, at)| {
+            // SAFETY: the caller's promise.
+            unsafe { *start = at as usize as *mut c_void };
+            cell
+        }))
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn df_cell_free(cell: u64) {
     guard((), || {

@@ -33,11 +33,11 @@ mod _core {
 
     /// Registers the device with PyTorch's dispatcher. Once a process.
     #[pyfunction]
-    fn init_shim() -> PyResult<()> {
+    fn init_shim(py: Python<'_>) -> PyResult<()> {
         // SAFETY: torch is loaded, since the Python package imports it before this module.
         match unsafe { df_shim_init() } {
             0 => Ok(()),
-            _ => Err(PyRuntimeError::new_err("registering device tpu with PyTorch failed")),
+            _ => Err(PyErr::fetch(py)),
         }
     }
 
@@ -117,7 +117,6 @@ mod _core {
         out.set_item("platform", client.platform_name())?;
         out.set_item("platform_version", client.platform_version())?;
         out.set_item("pjrt_api_version", client.api_version().to_string())?;
-        out.set_item("device_count", client.devices().len())?;
         if let Some(device) = client.devices().first() {
             out.set_item("name", &device.kind)?;
             out.set_item("description", &device.description)?;

@@ -22,6 +22,11 @@ impl Engine {
         self.lock().recorder.store.new_cell(nbytes)
     }
 
+    /// The cell whose bytes contain `address`, and where it starts.
+    pub fn cell_at(&self, address: u64) -> Option<(CellId, u64)> {
+        self.lock().recorder.store.cell_at(address)
+    }
+
     pub fn free_cell(&self, cell: CellId) {
         if !self.is_forked() {
             self.lock().recorder.store.free_cell(cell);

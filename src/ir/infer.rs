@@ -126,7 +126,7 @@ pub fn infer(prim: &Prim, operands: &[&TensorType]) -> Result<Types, String> {
             one(TensorType::new(x.dtype, &sizes))
         }
         Prim::Concat(dim) => concat(operands, *dim as usize).and_then(one),
-        Prim::Reverse(_) => {
+        Prim::Reverse(_) | Prim::Barrier => {
             arity(1)?;
             one(operands[0].clone())
         }

@@ -229,6 +229,8 @@ pub enum Prim {
     /// parts…
     Concat(u32),
     Reverse(Shape),
+    /// x itself; the compiler doesn't merge what is before it with what is behind it.
+    Barrier,
     /// x, one 0-dimensional start a dimension
     DynamicSlice(Shape),
     /// x, update, one 0-dimensional start a dimension

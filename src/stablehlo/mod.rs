@@ -130,6 +130,7 @@ fn emit(p: &mut Printer, graph: &Graph, names: &[Ref], node: &Node, params: &Par
         | Prim::Pad { .. }
         | Prim::Concat(_)
         | Prim::Reverse(_)
+        | Prim::Barrier
         | Prim::DynamicSlice(_)
         | Prim::DynamicUpdateSlice
         | Prim::Gather(_) => structure::emit(p, &node.prim, x, ty).name,

@@ -35,6 +35,11 @@ pub(super) fn emit(p: &mut Printer, prim: &Prim, x: &[Val], ty: &TensorType) -> 
             put!(p, " {}, dims = {} : {}\n", x[0].name, List(dims), Ty(ty));
             Val { name, ty: ty.clone() }
         }
+        Prim::Barrier => {
+            let name = p.begin("stablehlo.optimization_barrier");
+            put!(p, " {} : {}\n", x[0].name, Ty(ty));
+            Val { name, ty: ty.clone() }
+        }
         Prim::Slice { starts, limits, strides } => p.slice(&x[0], starts, limits, strides),
         Prim::Iota(dim) => iota(p, *dim, ty),
         Prim::Gather(attrs) => gather(p, attrs, &x[0], &x[1], ty),

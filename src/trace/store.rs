@@ -118,6 +118,15 @@ impl<B> Store<B> {
         self.cells.get(id.checked_sub(1)? as u32)
     }
 
+    /// The cell whose bytes contain `address`, and where it starts. Looks at every cell.
+    pub fn cell_at(&self, address: u64) -> Option<(CellId, u64)> {
+        let cells = self.cells.items.iter().enumerate();
+        cells.filter_map(|(i, cell)| Some((i, cell.as_ref()?))).find_map(|(i, cell)| {
+            let end = cell.address + cell.nbytes.max(1);
+            (cell.address..end).contains(&address).then_some((i as u64 + 1, cell.address))
+        })
+    }
+
     pub fn resize_cell(&mut self, id: CellId, nbytes: u64) {
         if let Some(cell) = self.cells.get_mut((id - 1) as u32) {
             cell.nbytes = nbytes;

@@ -161,7 +161,12 @@ for name in want:
 
 
 def generate(genes: Iterable[tuple[str, int]]) -> list[Statement]:
-    """A program of about as many statements as there are genes: kind and seed of each."""
+    """A program of up to 60 statements, a gene for each: kind and seed.
+
+    It starts with a few literals, so that there is something to begin with.
+    """
+    genes = list(genes)
+    genes[:0] = [("literal", seed) for _, seed in genes[:5]]
     accepted: list[Statement] = []
     state = State()
     for kind, seed in genes:
@@ -182,13 +187,15 @@ def generate(genes: Iterable[tuple[str, int]]) -> list[Statement]:
             s.kind = kind
             accepted.append(s)
             break
+        if len(accepted) == 60:
+            break
     return accepted
 
 
 def genes_of(seed: int) -> list[tuple[str, int]]:
     rng = random.Random(seed)
     kinds = random_statements.WEIGHTED
-    return [(rng.choice(kinds), rng.getrandbits(16)) for _ in range(rng.randint(24, 64))]
+    return [(rng.choice(kinds), rng.getrandbits(16)) for _ in range(rng.randint(24, 72))]
 
 
 def main() -> int:

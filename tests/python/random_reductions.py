@@ -2,7 +2,7 @@
 
 import torch
 from program_state import BITS, Rejected, Statement, parts
-from random_statements import Maker, floating, integral, kind, number, real
+from random_statements import Maker, floating, integral, kind, make_complex, number, real
 
 
 def extent(m: Maker, a: str) -> tuple[str, int]:
@@ -171,16 +171,17 @@ def matmul(m: Maker) -> Statement | None:
 
 @kind(2)
 def matmul_plus(m: Maker) -> Statement | None:
-    def square(t):
-        return t.dtype == torch.float32 and t.shape == (4, 4)
-
-    a, b = m.operand(square), m.operand(square)
-    c = a and m.into(a, lambda t: t.dtype == torch.float32)
-    if not a or not b or not c:
+    a = m.operand(lambda t: t.dtype == torch.float32 and t.dim() == 2)
+    if a is None:
         return None
+    n, k = m.value(a).shape
+    b = m.operand(lambda t: t.dtype == torch.float32 and t.dim() == 2 and t.shape[0] == k)
+    b = b or f"torch.full(({k}, 3), 0.5, device=device)"
+    c = m.one((f"torch.ones({m.value(b).shape[1]}, device=device)", f"torch.ones({n}, 1)"
+               ".to(device)"))
     return m.new(m.one((f"torch.addmm({c}, {a}, {b})",
                         f"torch.nn.functional.linear({a}, ({b}).mT) + {c}")),
-                 lambda s: s.product(a, b, 4, plus=c), (a, b, c))
+                 lambda s: s.product(a, b, k, plus=c), (a,))
 
 
 @kind(2)
@@ -292,7 +293,7 @@ def rearrange(m: Maker) -> Statement | None:
 def magnitude(m: Maker) -> Statement | None:
     a = m.operand(torch.is_complex)
     if a is None:
-        return None
+        return make_complex(m)
 
     def rule(s):
         x = s.stat(a)

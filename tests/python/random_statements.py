@@ -300,7 +300,7 @@ def as_strided(m: Maker) -> Statement | None:
 def complex_views(m: Maker) -> Statement | None:
     a = m.operand(torch.is_complex)
     if a is None:
-        return None
+        return make_complex(m)
     return m.new(m.one((f"torch.view_as_real({a})", f"{a}.real", f"{a}.imag",
                         f"torch.view_as_complex(torch.view_as_real({a}))")),
                  lambda s: s.same(a), (a,))
@@ -309,9 +309,11 @@ def complex_views(m: Maker) -> Statement | None:
 @kind(1)
 def conjugate(m: Maker) -> Statement | None:
     a = m.operand(torch.is_complex)
+    if a is None:
+        return make_complex(m)
     # A lazy conjugate is never written through: which of the two is the base's value is
     # PyTorch's dispatcher's business.
-    return a and m.new(m.one((f"{a}.conj().resolve_conj()", f"torch.conj_physical({a})")),
+    return m.new(m.one((f"{a}.conj().resolve_conj()", f"torch.conj_physical({a})")),
                        lambda s: s.same(a), (a,))
 
 

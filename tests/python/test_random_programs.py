@@ -22,7 +22,7 @@ COUNT = int(os.environ.get("RANDOM_PROGRAMS", "60"))
 genes = st.lists(
     st.tuples(st.sampled_from(random_statements.WEIGHTED), st.integers(0, 2**16 - 1)),
     min_size=24,
-    max_size=64,
+    max_size=72,
 )
 
 
