@@ -83,7 +83,10 @@ fn the_way_of_the_data() {
         // An op, a view of its result, a write through another view.
         let x = upload(&[2, 3], &[1., 2., 3., 4., 5., 6.]);
         let y = add(Arg::Tensor(x.arg()), Arg::Tensor(x.arg())).expect("add").remove(0);
-        assert_eq!(download(&y.view(&[3, 2], &[1, 3], 0)).expect("read"), [2., 8., 4., 10., 6., 12.]);
+        assert_eq!(
+            download(&y.view(&[3, 2], &[1, 3], 0)).expect("read"),
+            [2., 8., 4., 10., 6., 12.]
+        );
         let column = y.view(&[2], &[3], 1);
         add(column.written(), Arg::Number(Number::float(0.5))).expect("add_");
         assert_eq!(download(&y).expect("read"), [2., 4.5, 6., 8., 10.5, 12.]);
@@ -99,7 +102,10 @@ fn the_way_of_the_data() {
         // Overlapping windows are gathered.
         let windows = x.view(&[5, 2], &[1, 1], 0);
         let doubled = add(Arg::Tensor(windows.arg()), Arg::Tensor(windows.arg())).expect("add");
-        assert_eq!(download(&doubled[0]).expect("read"), [2., 4., 4., 6., 6., 8., 8., 10., 10., 12.]);
+        assert_eq!(
+            download(&doubled[0]).expect("read"),
+            [2., 4., 4., 6., 6., 8., 8., 10., 10., 12.]
+        );
     }
 
     // A number that changes compiles once more, then never again.

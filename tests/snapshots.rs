@@ -7,8 +7,8 @@ use defer_and_fuse::ops::{Arg, TensorArg, registry};
 use defer_and_fuse::region;
 use defer_and_fuse::rewrite;
 use defer_and_fuse::stablehlo;
-use defer_and_fuse::trace::recorder::Sizing;
 use defer_and_fuse::trace::store::State;
+use defer_and_fuse::trace::template::Sizing;
 use defer_and_fuse::trace::{Recorded, Recorder, intern};
 
 use A::{B, Bs, D, I, Is, List, N, Ni, None as Nil, Rng, S, T};
@@ -125,8 +125,7 @@ impl Bench {
         let trace = std::mem::take(&mut self.recorder.trace);
         let cut = region::cut(&trace, &mut self.recorder.store, |()| true);
         let store = &self.recorder.store;
-        let inputs =
-            cut.inputs.iter().map(|&v| store.value(v).ty.tensor_type().clone()).collect();
+        let inputs = cut.inputs.iter().map(|&v| store.value(v).ty.tensor_type().clone()).collect();
         let program = region::build(&trace, &cut, inputs, &cut.runtime);
         let int_slots: Vec<u32> =
             (0..cut.runtime.len()).filter(|&i| cut.runtime[i]).map(|i| i as u32).collect();
@@ -178,9 +177,7 @@ fn elementwise() {
     op("aten::gelu", |t| vec![T(t(F32, &[4])), S("none")]);
     op("aten::silu", |t| vec![T(t(BF16, &[4]))]);
     op("aten::lerp.Scalar", |t| vec![T(t(F32, &[4])), T(t(F32, &[4])), N(0.9)]);
-    op("aten::addcdiv", |t| {
-        vec![T(t(F32, &[4])), T(t(F32, &[4])), T(t(F32, &[4])), N(-1e-3)]
-    });
+    op("aten::addcdiv", |t| vec![T(t(F32, &[4])), T(t(F32, &[4])), T(t(F32, &[4])), N(-1e-3)]);
 }
 
 #[test]
@@ -188,7 +185,13 @@ fn matrices_and_reductions() {
     op("aten::mm", |t| vec![T(t(F32, &[2, 3])), T(t(F32, &[3, 4]))]);
     op("aten::bmm", |t| vec![T(t(BF16, &[5, 2, 3])), T(t(BF16, &[5, 3, 4]))]);
     op("aten::addmm", |t| {
-        vec![T(t(F32, &[4])), T(t(F32, &[2, 3])), T(t(F32, &[4, 3]).view(&[3, 4], &[1, 3], 0)), Ni(1), Ni(1)]
+        vec![
+            T(t(F32, &[4])),
+            T(t(F32, &[2, 3])),
+            T(t(F32, &[4, 3]).view(&[3, 4], &[1, 3], 0)),
+            Ni(1),
+            Ni(1),
+        ]
     });
     op("aten::sum.dim_IntList", |t| vec![T(t(F32, &[2, 3])), Is(vec![-1]), B(true), Nil]);
     op("aten::mean.dim", |t| vec![T(t(BF16, &[2, 3])), Is(vec![0]), B(false), Nil]);
@@ -218,11 +221,17 @@ fn shapes_indices_windows() {
     op("aten::tril", |t| vec![T(t(F32, &[3, 3])), I(0)]);
     op("aten::flip", |t| vec![T(t(F32, &[2, 3])), Is(vec![1])]);
     op("aten::constant_pad_nd", |t| vec![T(t(F32, &[2, 3])), Is(vec![1, -1]), N(0.0)]);
-    op("aten::masked_fill.Scalar", |t| vec![T(t(F32, &[2, 3])), T(t(Bool, &[3])), N(f64::NEG_INFINITY)]);
-    op("aten::embedding", |t| vec![T(t(F32, &[9, 3])), T(t(I64, &[2, 2])), I(-1), B(false), B(false)]);
+    op("aten::masked_fill.Scalar", |t| {
+        vec![T(t(F32, &[2, 3])), T(t(Bool, &[3])), N(f64::NEG_INFINITY)]
+    });
+    op("aten::embedding", |t| {
+        vec![T(t(F32, &[9, 3])), T(t(I64, &[2, 2])), I(-1), B(false), B(false)]
+    });
     op("aten::index.Tensor", |t| vec![T(t(F32, &[4, 5])), List(vec![t(I64, &[2]), t(I64, &[2])])]);
     op("aten::gather", |t| vec![T(t(F32, &[4, 5])), I(1), T(t(I64, &[4, 2])), B(false)]);
-    op("aten::scatter_add", |t| vec![T(t(F32, &[4, 5])), I(1), T(t(I64, &[4, 2])), T(t(F32, &[4, 2]))]);
+    op("aten::scatter_add", |t| {
+        vec![T(t(F32, &[4, 5])), I(1), T(t(I64, &[4, 2])), T(t(F32, &[4, 2]))]
+    });
     op("aten::convolution", |t| {
         let (x, w) = (t(F32, &[1, 4, 8, 8]), t(F32, &[6, 2, 3, 3]));
         let two = |n| Is(vec![n, n]);
@@ -231,7 +240,19 @@ fn shapes_indices_windows() {
     op("aten::convolution_backward", |t| {
         let (g, x, w) = (t(F32, &[1, 6, 4, 4]), t(F32, &[1, 4, 8, 8]), t(F32, &[6, 4, 3, 3]));
         let two = |n| Is(vec![n, n]);
-        vec![T(g), T(x), T(w), Is(vec![6]), two(2), two(1), two(1), B(false), two(0), I(1), Bs(vec![1, 1, 1])]
+        vec![
+            T(g),
+            T(x),
+            T(w),
+            Is(vec![6]),
+            two(2),
+            two(1),
+            two(1),
+            B(false),
+            two(0),
+            I(1),
+            Bs(vec![1, 1, 1]),
+        ]
     });
     op("aten::max_pool2d_with_indices", |t| {
         let two = |n| Is(vec![n, n]);
@@ -296,7 +317,8 @@ fn region_of_attention() {
     let scaled = b.call("aten::div.Tensor", &[T(scores), N(8f64.sqrt())]).remove(0);
     let ones = b.call("aten::full", &[Is(vec![4, 4]), Ni(1), D(Bool), Nil, Nil, Nil]).remove(0);
     let future = b.call("aten::triu", &[T(ones), I(1)]).remove(0);
-    let masked = b.call("aten::masked_fill.Scalar", &[T(scaled), T(future), N(f64::NEG_INFINITY)]).remove(0);
+    let masked =
+        b.call("aten::masked_fill.Scalar", &[T(scaled), T(future), N(f64::NEG_INFINITY)]).remove(0);
     let weights = b.call("aten::_softmax", &[T(masked), I(-1), B(false)]).remove(0);
     b.call("aten::bmm", &[T(weights), T(v)]);
     region("attention", b);

@@ -454,11 +454,7 @@ pub extern "C" fn df_after_fork_in_child() {
 /// # Safety
 /// The pointers are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn df_memory_stats(
-    current: *mut u64,
-    peak: *mut u64,
-    allocations: *mut u64,
-) {
+pub unsafe extern "C" fn df_memory_stats(current: *mut u64, peak: *mut u64, allocations: *mut u64) {
     let ledger = Engine::global().ledger();
     // SAFETY: the caller's promise.
     unsafe {

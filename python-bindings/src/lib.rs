@@ -70,8 +70,7 @@ mod _core {
             flushes.set_item(reason.to_string(), count)?;
         }
         let (times, relaxed) = (engine.times(), std::sync::atomic::Ordering::Relaxed);
-        let seconds =
-            |n: &std::sync::atomic::AtomicU64| n.load(relaxed) as f64 / 1e9;
+        let seconds = |n: &std::sync::atomic::AtomicU64| n.load(relaxed) as f64 / 1e9;
         let out = PyDict::new(py);
         out.set_item("mode", engine.mode().name())?;
         out.set_item("ops_recorded", stats.ops_recorded)?;

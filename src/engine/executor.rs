@@ -151,6 +151,7 @@ impl Executor {
         self.compilers.spawn(move || {
             let start = Instant::now();
             result.settle(module().and_then(|text| {
+                dump(&text);
                 let executable = client
                     .compile(&text)
                     .map_err(|e| device_error(&e, "XLA can't compile this program"))?;
@@ -184,6 +185,19 @@ impl Executor {
         match self.failure.lock().unwrap_or_else(|e| e.into_inner()).take() {
             Some(e) => Err(e),
             None => outcome,
+        }
+    }
+}
+
+/// Writes a module into the folder `TORCHTPU_DUMP`, for a person to read. Named by its hash, so
+/// the same program has the same name in every run. A folder that can't be written is no reason
+/// to fail a program.
+fn dump(module: &str) {
+    if let Some(folder) = std::env::var_os("TORCHTPU_DUMP") {
+        let hash = crate::ir::graph::seeded().hash_one(module);
+        let path = std::path::Path::new(&folder).join(format!("region-{hash:016x}.mlir"));
+        if let Err(e) = std::fs::write(&path, module) {
+            tracing::warn!("{} can't be written: {e}", path.display());
         }
     }
 }

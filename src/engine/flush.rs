@@ -137,7 +137,15 @@ fn make(
         ))
     });
     let about = about(trace, cut);
-    Variant { open, numbers: cut.numbers.clone(), program: compiled, sources, donate, results, about }
+    Variant {
+        open,
+        numbers: cut.numbers.clone(),
+        program: compiled,
+        sources,
+        donate,
+        results,
+        about,
+    }
 }
 
 /// Slots of the open numbers that travel among the floats (a complex one takes two places) and of
@@ -205,7 +213,9 @@ fn send(
                 if let Some(slot) = result {
                     slot.shared.store(true, Relaxed);
                 }
-                result.get_or_insert_with(|| executor.promise(store.value(value).ty.bytes())).clone()
+                result
+                    .get_or_insert_with(|| executor.promise(store.value(value).ty.bytes()))
+                    .clone()
             }
         });
     }

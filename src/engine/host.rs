@@ -11,8 +11,8 @@ use crate::ir::{DType, TensorType};
 use crate::ops::{Arg, TensorArg, registry};
 use crate::pjrt;
 use crate::policy::Reason;
-use crate::trace::recorder::Sizing;
 use crate::trace::store::State;
+use crate::trace::template::Sizing;
 use crate::trace::view::Window;
 use crate::trace::{CellId, intern};
 
@@ -85,7 +85,8 @@ impl Engine {
         let ty = intern(&TensorType::new(dst.dtype, dst.sizes));
         let core = &mut *self.lock();
         let store = &mut core.recorder.store;
-        let cell = store.cell(dst.cell).ok_or_else(|| Error::runtime("a storage that was freed"))?;
+        let cell =
+            store.cell(dst.cell).ok_or_else(|| Error::runtime("a storage that was freed"))?;
         let whole = cell.nbytes == ty.bytes()
             && dst.offset == 0
             && dst.strides == contiguous_strides(dst.sizes).as_slice();
@@ -98,8 +99,7 @@ impl Engine {
         let (staging, _) = store.new_cell(ty.bytes());
         store.hold(staging, value);
         let strides = contiguous_strides(dst.sizes);
-        let source =
-            TensorArg { cell: staging, strides: &strides, offset: 0, write: None, ..*dst };
+        let source = TensorArg { cell: staging, strides: &strides, offset: 0, write: None, ..*dst };
         let args = [
             Arg::Tensor(TensorArg { write: Some(0), ..*dst }),
             Arg::Tensor(source),
@@ -146,11 +146,8 @@ impl Engine {
         let strides = contiguous_strides(src.sizes);
         let target =
             TensorArg { cell: staging, strides: &strides, offset: 0, write: Some(0), ..*src };
-        let args = [
-            Arg::Tensor(target),
-            Arg::Tensor(TensorArg { write: None, ..*src }),
-            Arg::Bool(false),
-        ];
+        let args =
+            [Arg::Tensor(target), Arg::Tensor(TensorArg { write: None, ..*src }), Arg::Bool(false)];
         let read = core.recorder.record(copy_op()?, &args, Sizing::None, location).and_then(|_| {
             self.flush_core(core, executor, Reason::HostRead);
             ready(core, staging)
@@ -199,7 +196,9 @@ fn ready(core: &Core, cell: CellId) -> Result<Arc<Slot>> {
 
 fn fetch(slot: &Slot, dst: &mut [u8]) -> Result<()> {
     slot.buffer.with(|buffer| {
-        buffer.download(dst).map_err(|e| device_error(&e, "reading a tensor from the device failed"))
+        buffer
+            .download(dst)
+            .map_err(|e| device_error(&e, "reading a tensor from the device failed"))
     })?
 }
 

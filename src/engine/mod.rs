@@ -23,7 +23,7 @@ use crate::observe::{Ledger, Locations, Stats};
 use crate::ops::{Arg, OpId, registry};
 use crate::pjrt;
 use crate::policy::{self, Limits, Mode, Pending, Reason};
-use crate::trace::recorder::Sizing;
+use crate::trace::template::Sizing;
 use crate::trace::template::signature;
 use crate::trace::{CellId, Recorded, Recorder, Template, Ty};
 
@@ -163,7 +163,8 @@ impl Engine {
         let mut core = self.lock();
         let core = &mut *core;
         let sized = registry().get(op).count.is_some();
-        let sizing = if sized { self.size(core, executor, op, args, location)? } else { Sizing::None };
+        let sizing =
+            if sized { self.size(core, executor, op, args, location)? } else { Sizing::None };
         core.stats.ops_recorded += 1;
         let recorded = core
             .recorder

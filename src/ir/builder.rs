@@ -108,6 +108,8 @@ impl Builder {
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
+        // `not` is a method rather than an operator because it ends chains: `x.is_nan().not()`.
+        #[allow(clippy::should_implement_trait)]
         impl<'b> V<'b> {
             $($(#[$doc])* pub fn $name(self) -> V<'b> { self.unary(UnaryOp::$op) })*
         }
@@ -126,6 +128,8 @@ unary! {
 
 macro_rules! binary {
     ($($name:ident => $op:ident),* $(,)?) => {
+        // `rem` keeps C's sign; as the operator `%` it would be read as Python's.
+        #[allow(clippy::should_implement_trait)]
         impl<'b> V<'b> {
             $(pub fn $name(self, other: impl Operand<'b>) -> V<'b> {
                 self.binary(BinaryOp::$op, other.of(self))

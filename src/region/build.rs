@@ -37,28 +37,27 @@ pub fn build(trace: &Trace, cut: &Cut, inputs: Vec<TensorType>, open: &[bool]) -
             .by_ref()
             .take(template.reads.len())
             .map(|operand| match *operand {
-                Operand::Input(i) => {
-                    graph.leaf(Prim::Input(i), inputs[i as usize].clone())
-                }
+                Operand::Input(i) => graph.leaf(Prim::Input(i), inputs[i as usize].clone()),
                 Operand::Step { step, output } => results[step as usize][output as usize],
             })
             .collect();
-        let outputs = graph.inline(&template.graph, &template.live, |graph, node| match node.prim {
-            Prim::Input(operand) => {
-                let i = template.reads.iter().position(|&r| r == operand)?;
-                Some(values[i])
-            }
-            Prim::Scalar(slot) => {
-                let i = template.slots.iter().position(|&s| s == slot)?;
-                let number = first_number + i;
-                Some(if open[number] {
-                    graph.leaf(Prim::Scalar(number as u32), node.types[0].clone())
-                } else {
-                    constant(graph, cut.numbers[number])
-                })
-            }
-            _ => None,
-        });
+        let outputs =
+            graph.inline(&template.graph, &template.live, |graph, node| match node.prim {
+                Prim::Input(operand) => {
+                    let i = template.reads.iter().position(|&r| r == operand)?;
+                    Some(values[i])
+                }
+                Prim::Scalar(slot) => {
+                    let i = template.slots.iter().position(|&s| s == slot)?;
+                    let number = first_number + i;
+                    Some(if open[number] {
+                        graph.leaf(Prim::Scalar(number as u32), node.types[0].clone())
+                    } else {
+                        constant(graph, cut.numbers[number])
+                    })
+                }
+                _ => None,
+            });
         results.push(outputs);
         first_number += template.slots.len();
     }

@@ -14,5 +14,5 @@ pub mod view;
 
 pub use recorder::{Recorded, Recorder, Step, Trace};
 pub use store::{CellId, Store, ValueId};
-pub use template::{Return, Template, TemplateId, Templates};
+pub use template::{Return, Sizing, Template, TemplateId, Templates};
 pub use types::{Ty, intern};

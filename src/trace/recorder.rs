@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::store::{CellId, State, Store, ValueId};
 use super::template::{
-    Base, Bases, Found, Key, Return, Template, Templates, for_each_number, for_each_tensor,
+    Base, Bases, Found, Key, Return, Sizing, Template, Templates, for_each_number, for_each_tensor,
 };
 use super::types::Ty;
 use crate::ensure;
@@ -45,15 +45,6 @@ pub enum Recorded {
     Resize(SmallVec<[Ty; 2]>),
     /// The op needs no size for these arguments.
     NoCount,
-}
-
-/// Whether the size of the result is asked for, or known, or of no concern.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sizing {
-    None,
-    /// Record the graph of the size; its only return is an i64 scalar.
-    Ask,
-    Known(i64),
 }
 
 pub struct Recorder<B> {
@@ -104,13 +95,7 @@ impl<B> Recorder<B> {
         ensure!(unknown.is_none(), "a tensor's storage was freed or belongs to another process");
         let mut numbers: SmallVec<[Number; 4]> = SmallVec::new();
         for_each_number(args, |n| numbers.push(n));
-        let (ask, count) = match sizing {
-            Sizing::None => (false, None),
-            Sizing::Ask => (true, None),
-            Sizing::Known(n) => (false, Some(n)),
-        };
-        let found =
-            self.templates.find(op, args, &bases, &numbers, ask, count, &mut self.key)?;
+        let found = self.templates.find(op, args, &bases, &numbers, sizing, &mut self.key)?;
         let template = match found {
             Found::Template(t) => t,
             Found::Resize(types) => return Ok(Recorded::Resize(types)),
@@ -144,7 +129,7 @@ impl<B> Recorder<B> {
                 next += 1;
             }
         }
-        if ask {
+        if sizing == Sizing::Ask {
             // The size has no tensor: the caller holds the value through this cell.
             let (cell, address) = self.store.new_cell(8);
             self.store.hold(cell, outputs[0]);

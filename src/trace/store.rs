@@ -13,7 +13,10 @@ pub type ValueId = u32;
 #[derive(Clone, Debug)]
 pub enum State<B> {
     /// Output `output` of the pending step `step`.
-    Pending { step: u32, output: u16 },
+    Pending {
+        step: u32,
+        output: u16,
+    },
     Ready(B),
 }
 
@@ -101,7 +104,12 @@ impl<B> Default for Store<B> {
     fn default() -> Store<B> {
         // Canonical but never mapped on the platforms PyTorch runs on; a multiple of 512, as
         // device allocators give.
-        Store { cells: Slab::default(), values: Slab::default(), next_address: 0x10_0000_0000, next_serial: 0 }
+        Store {
+            cells: Slab::default(),
+            values: Slab::default(),
+            next_address: 0x10_0000_0000,
+            next_serial: 0,
+        }
     }
 }
 

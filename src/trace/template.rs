@@ -80,10 +80,21 @@ pub enum Found {
     NoCount,
 }
 
+/// Whether the size of a call's result is asked for, or known, or of no concern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sizing {
+    None,
+    /// Expand the graph of the size; its only return is an i64 scalar.
+    Ask,
+    Known(i64),
+}
+
+/// Slots that an expansion looked at, with the values it saw.
+type Pins = SmallVec<[(u32, Number); 2]>;
+
 #[derive(Default)]
 struct Entry {
-    /// Expansions of this key with the numbers each looked at.
-    variants: SmallVec<[(SmallVec<[(u32, Number); 2]>, Arc<Template>); 1]>,
+    variants: SmallVec<[(Pins, Arc<Template>); 1]>,
     no_count: bool,
 }
 
@@ -110,19 +121,17 @@ impl Templates {
         self.all.is_empty()
     }
 
-    /// The template of a call, made now if there is none. `key` is scratch space. With `counting`
-    /// the graph of the op's result size instead of its body; `count` is that size for the body.
+    /// The template of a call, made now if there is none. `key` is scratch space.
     pub fn find(
         &mut self,
         op: OpId,
         args: &[Arg<'_>],
         bases: &Bases,
         numbers: &[Number],
-        counting: bool,
-        count: Option<i64>,
+        sizing: Sizing,
         key: &mut Key,
     ) -> Result<Found> {
-        write_key(op, args, bases, counting, count, key);
+        write_key(op, args, bases, sizing, key);
         if let Some(entry) = self.index.get(key.as_slice()) {
             if entry.no_count {
                 return Ok(Found::NoCount);
@@ -136,7 +145,7 @@ impl Templates {
         }
         let id = self.all.len() as TemplateId;
         let def = registry().get(op);
-        match expand(id, op, def, args, bases, counting, count)? {
+        match expand(id, op, def, args, bases, sizing)? {
             Expanded::Resize(types) => Ok(Found::Resize(types)),
             Expanded::NoCount => {
                 let entry = Entry { no_count: true, ..Entry::default() };
@@ -155,17 +164,13 @@ impl Templates {
 }
 
 /// All that identifies a call but its numbers, as words.
-fn write_key(
-    op: OpId,
-    args: &[Arg<'_>],
-    bases: &Bases,
-    counting: bool,
-    count: Option<i64>,
-    key: &mut Key,
-) {
+fn write_key(op: OpId, args: &[Arg<'_>], bases: &Bases, sizing: Sizing, key: &mut Key) {
     key.clear();
-    key.push(u64::from(op) | u64::from(counting) << 32 | u64::from(count.is_some()) << 33);
-    key.extend(count.map(|n| n as u64));
+    match sizing {
+        Sizing::None => key.push(u64::from(op)),
+        Sizing::Ask => key.push(u64::from(op) | 1 << 32),
+        Sizing::Known(n) => key.extend([u64::from(op) | 1 << 33, n as u64]),
+    }
     let mut bases = bases.iter();
     let mut tensor = |t: &TensorArg<'_>, key: &mut Key| {
         let write = t.write.map_or(0, |w| u64::from(w) + 1);
@@ -281,7 +286,7 @@ pub fn for_each_number(args: &[Arg<'_>], mut f: impl FnMut(Number)) {
 }
 
 enum Expanded {
-    Template(Box<Template>, SmallVec<[(u32, Number); 2]>),
+    Template(Box<Template>, Pins),
     Resize(SmallVec<[Ty; 2]>),
     NoCount,
 }
@@ -292,7 +297,7 @@ struct Shape {
     writes: SmallVec<[Write; 2]>,
     outputs: Vec<ValueId>,
     types: SmallVec<[Ty; 2]>,
-    pins: SmallVec<[(u32, Number); 2]>,
+    pins: Pins,
     runtime: Vec<bool>,
     resize: Option<SmallVec<[Ty; 2]>>,
     no_count: bool,
@@ -304,10 +309,9 @@ fn expand(
     def: &OpDef,
     args: &[Arg<'_>],
     bases: &Bases,
-    counting: bool,
-    count: Option<i64>,
+    sizing: Sizing,
 ) -> Result<Expanded> {
-    let built = Builder::build(|b| expand_in(b, def, args, bases, counting, count));
+    let built = Builder::build(|b| expand_in(b, def, args, bases, sizing));
     let (mut graph, shape) = built.map_err(|e| describe(e, def, args))?;
     if shape.no_count {
         return Ok(Expanded::NoCount);
@@ -330,18 +334,8 @@ fn expand(
     slots.sort_unstable();
     let runtime = slots.iter().map(|&s| shape.runtime[s as usize]).collect();
     let (returns, writes, outputs) = (shape.returns, shape.writes, shape.types);
-    let template = Template {
-        id,
-        op,
-        graph,
-        live,
-        reads,
-        returns,
-        writes,
-        outputs,
-        slots,
-        runtime,
-    };
+    let template =
+        Template { id, op, graph, live, reads, returns, writes, outputs, slots, runtime };
     Ok(Expanded::Template(Box::new(template), shape.pins))
 }
 
@@ -358,8 +352,7 @@ fn expand_in<'a, 'b>(
     def: &OpDef,
     args: &[Arg<'a>],
     bases: &Bases,
-    counting: bool,
-    count: Option<i64>,
+    sizing: Sizing,
 ) -> Result<Shape> {
     let mut items = Vec::with_capacity(args.len());
     let mut targets: Vec<Target<'a, 'b>> = Vec::new();
@@ -374,9 +367,7 @@ fn expand_in<'a, 'b>(
                 let value = b.leaf(Prim::Input(operand), ty.tensor_type().clone());
                 view::reinterpret(value, t.dtype)?
             }
-            Base::Empty(bytes) => {
-                b.full(0i64, t.dtype, &[bytes as i64 / t.dtype.size() as i64])
-            }
+            Base::Empty(bytes) => b.full(0i64, t.dtype, &[bytes as i64 / t.dtype.size() as i64]),
         };
         all.push((position, *t, base));
         let v = if t.out {
@@ -422,6 +413,7 @@ fn expand_in<'a, 'b>(
             }
         });
     }
+    let count = if let Sizing::Known(n) = sizing { Some(n) } else { None };
     let args = Args { b, items, pins: Default::default(), count };
     let mut shape = Shape {
         returns: SmallVec::new(),
@@ -433,7 +425,7 @@ fn expand_in<'a, 'b>(
         resize: None,
         no_count: false,
     };
-    if counting {
+    if sizing == Sizing::Ask {
         let size = match &def.count {
             Some(count) => count(&args)?,
             None => None,

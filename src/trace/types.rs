@@ -62,12 +62,8 @@ pub fn intern(ty: &TensorType) -> Ty {
     if let Some(&known) = types.get(ty) {
         return known;
     }
-    let interned = Interned {
-        id: types.len() as u32,
-        ty: ty.clone(),
-        sizes: ty.sizes(),
-        bytes: ty.bytes(),
-    };
+    let interned =
+        Interned { id: types.len() as u32, ty: ty.clone(), sizes: ty.sizes(), bytes: ty.bytes() };
     // Leaked on purpose: bounded by the distinct types a process uses.
     let leaked = Ty(Box::leak(Box::new(interned)));
     types.insert(ty.clone(), leaked);

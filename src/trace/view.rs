@@ -77,9 +77,8 @@ impl Window<'_> {
     }
 
     fn boxed(&self, storage: i64) -> Option<Boxed> {
-        let mut order: SmallVec<[usize; 6]> = (0..self.sizes.len())
-            .filter(|&i| self.sizes[i] > 1 && self.strides[i] != 0)
-            .collect();
+        let mut order: SmallVec<[usize; 6]> =
+            (0..self.sizes.len()).filter(|&i| self.sizes[i] > 1 && self.strides[i] != 0).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(self.strides[i]));
         let mut extent: i64 =
             order.iter().map(|&i| (self.sizes[i] - 1) * self.strides[i]).sum::<i64>();
@@ -170,7 +169,9 @@ pub fn write<'b>(base: V<'b>, w: Window<'_>, value: V<'b>) -> Result<V<'b>> {
     let shape = base.sizes();
     let Some(boxed) = w.boxed(storage) else {
         let flat = base.flatten();
-        return Ok(flat.put_flat(ScatterKind::Set, w.positions(base), value, false).reshape(&shape));
+        return Ok(flat
+            .put_flat(ScatterKind::Set, w.positions(base), value, false)
+            .reshape(&shape));
     };
     // The value with the box's dimensions in order of stride.
     let mut dims = boxed.order.clone();

@@ -119,7 +119,7 @@ ACTIVATIONS = [
     ("leaky_relu", lambda x: F.leaky_relu(x, 0.1)), ("logsigmoid", F.logsigmoid),
     ("hardshrink", F.hardshrink), ("softshrink", F.softshrink), ("tanhshrink", F.tanhshrink),
     ("threshold", lambda x: F.threshold(x, 0.3, -1.0)),
-    ("logit", lambda x: torch.logit(x, 1e-3)), ("clamp", lambda x: x.clamp(-1, 2)),
+    ("logit", lambda x: torch.logit(x, 0.125)), ("clamp", lambda x: x.clamp(-1, 2)),
     ("clamp min", lambda x: x.clamp(min=0.5)), ("clip", lambda x: torch.clip(x, max=1)),
     ("pow 2", lambda x: x**2), ("pow 3", lambda x: x**3), ("pow 0.5", lambda x: x**0.5),
     ("pow -1", lambda x: x**-1), ("pow 0", lambda x: x**0), ("rpow", lambda x: 2**x),
@@ -177,6 +177,16 @@ for name in ("add", "sub", "mul", "div", "remainder", "fmod", "floor_divide", "e
         row(f"{name} out", lambda a, b, n=name: function(n)(
             a, b, out=torch.empty(3, 4, device=a.device, dtype=boolean if n in ("eq", "lt")
                                   else a.dtype)), rand(3, 4, low=0.5), rand(4, low=0.5), ulps=32)
+row("scalar in place", lambda x: (
+    x.clone().pow_(2), x.clone().square_(), x.clone().pow_(1.5), x.clone().remainder_(0.7),
+    x.clone().fmod_(2), x.clone().add_(1, alpha=2), x.clone().mul_(0.5), x.clone().div_(3),
+    x.clone().floor_divide_(2), x.clone().clamp_(1, 1.5), x.clone().lt_(1), x.clone().xlogy_(2),
+    x.clone().copysign_(-1.0), x.clone().fill_diagonal_(3)), rand(3, 4, low=0.5), ulps=32)
+row("scalar out", lambda x: (
+    torch.pow(x, 2, out=x.new_empty(0)), torch.pow(2, x, out=x.new_empty(0)),
+    torch.remainder(x, 0.7, out=x.new_empty(0)), torch.clamp(x, 1, 2, out=x.new_empty(0)),
+    torch.eq(x, 1, out=torch.empty(0, dtype=boolean, device=x.device))),
+    rand(3, 4, low=0.5), ulps=32)
 for a, b in itertools.combinations((f32, f64, f16, bf16, i64, i32, u8, boolean, c64), 2):
     row(f"promotion {a} {b}", lambda x, y: (x + y, x * y), rand(3, 4, dtype=a, low=0.0),
         rand(4, dtype=b, low=0.0), ulps=4)

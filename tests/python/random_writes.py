@@ -188,7 +188,13 @@ def write_out(m: Maker) -> Statement | None:
     if out is None:
         return None
     op, symbol = m.one((("add", "+"), ("sub", "-"), ("mul", "*"), ("maximum", "maximum")))
-    return m.write(f"torch.{op}({a}, {b}, out={out})", out, binary_rule(symbol, a, b), (a, b))
+
+    def rule(s):
+        finish = binary_rule(symbol, a, b)(s)
+        # Computed in the operands' common dtype, whatever `out` is.
+        return lambda out: max(finish(out), finish(torch.empty(0, dtype=dtype)))
+
+    return m.write(f"torch.{op}({a}, {b}, out={out})", out, rule, (a, b))
 
 
 @kind(3)

@@ -1,6 +1,7 @@
 """Gradients of the device's ops in float64 against finite differences.
 
-Inputs are tiny: `gradcheck` evaluates an op twice an input element.
+Inputs are tiny: a full `gradcheck` evaluates an op twice an input element. Most cases take its
+fast mode, which compares products with random vectors.
 """
 
 from collections.abc import Callable
@@ -189,21 +190,26 @@ def _written(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def check(name: str, how: str, **kwargs) -> None:
+    fn, inputs = CASES[name]
+    with harness.mode(how), harness.no_fallback():
+        assert gradcheck(fn, [x.to(harness.DEVICE).requires_grad_() for x in inputs], **kwargs)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradcheck(name):
-    """The backward formula agrees with central differences, as `gradcheck` has it."""
-    fn, inputs = CASES[name]
-    # One mode: the backward of an op is recorded as any op is, and modes are compared elsewhere.
-    with harness.mode("defer_and_fuse"), harness.no_fallback():
-        on_device = [x.to(harness.DEVICE).requires_grad_() for x in inputs]
-        assert gradcheck(fn, on_device)
+    """The backward formula agrees with central differences along random directions.
+
+    In one mode: an op's backward is recorded as any op is, and modes are compared elsewhere.
+    """
+    check(name, "defer_and_fuse", fast_mode=True)
 
 
+@pytest.mark.parametrize("how", harness.TWO_MODES)
 @pytest.mark.parametrize("name", ["tanh", "mm", "index_put", "layer_norm", "write"])
-def test_gradcheck_strict(name):
-    fn, inputs = CASES[name]
-    with harness.mode("strict"), harness.no_fallback():
-        assert gradcheck(fn, [x.to(harness.DEVICE).requires_grad_() for x in inputs])
+def test_gradcheck_element_by_element(name, how):
+    """The whole Jacobian: a write and a read of the host for each element."""
+    check(name, how)
 
 
 def test_there_are_enough():

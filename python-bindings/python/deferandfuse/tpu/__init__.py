@@ -213,7 +213,7 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
         platform_version=told["platform_version"],
         plugin=told["plugin"],
         pjrt_api_version=told["pjrt_api_version"],
-        device_count=told["device_count"],
+        device_count=device_count(),
         total_memory=mem_get_info()[1],
     )
 
