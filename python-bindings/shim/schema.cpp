@@ -205,11 +205,20 @@ const FunctionSchema* Schemas::functional(const FunctionSchema& schema) const {
   }
   const auto found = overloads_.find(without_inplace_mark(schema.name()));
   if (found == overloads_.end()) return nullptr;
+  // Usually the overload of the same name; but `pow_.Scalar` is `pow.Tensor_Scalar`, and
+  // `pow.Scalar` another function.
+  const auto same_name = [&](const FunctionSchema* other) {
+    return other->overload_name() == schema.overload_name();
+  };
+  const FunctionSchema* same = nullptr;
   for (const FunctionSchema* other : found->second) {
-    if (other->overload_name() == schema.overload_name()) return other;
+    if (!is_functional(*other) || !same_arguments(schema, *other, false)) continue;
+    if (same_name(other)) return other;
+    same = other;
   }
+  if (same != nullptr) return same;
   for (const FunctionSchema* other : found->second) {
-    if (is_functional(*other) && same_arguments(schema, *other, false)) return other;
+    if (same_name(other) && other->arguments().size() == schema.arguments().size()) return other;
   }
   return nullptr;
 }

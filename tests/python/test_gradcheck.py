@@ -193,7 +193,9 @@ def _written(x: torch.Tensor) -> torch.Tensor:
 def check(name: str, how: str, **kwargs) -> None:
     fn, inputs = CASES[name]
     with harness.mode(how), harness.no_fallback():
-        assert gradcheck(fn, [x.to(harness.DEVICE).requires_grad_() for x in inputs], **kwargs)
+        # The same backward may be fused differently the second time: a few ulps.
+        assert gradcheck(
+            fn, [x.to(harness.DEVICE).requires_grad_() for x in inputs], nondet_tol=1e-13, **kwargs)
 
 
 @pytest.mark.parametrize("name", CASES)
