@@ -145,6 +145,13 @@ class State:
             raise Rejected("not exact")
         return 0.0
 
+    def whole_number(self, expr: str) -> float:
+        """A cast to any integer dtype: uint8 has the smallest range."""
+        values = parts(self.eval(expr))
+        if not ((values >= 0) & (values < 256)).all():
+            raise Rejected("what an integer makes of this isn't defined")
+        return self.exact(expr)
+
     def fixed(self, expr: str) -> None:
         """The layout of `expr` decides something."""
         if key(self.eval(expr)) in self.loose:

@@ -481,15 +481,8 @@ def cast(m: Maker) -> Statement | None:
     if a is None:
         return None
     if m.chance(0.3):
-        def check(s):
-            s.exact(a)
-            x = s.stat(a)
-            if not x.finite or (s.eval(a) < 0).any():
-                raise ValueError("what an integer makes of this isn't defined")
-            return 0.0
-
         to = m.one((".long()", ".to(torch.int32)", ".to(torch.uint8)", ".int()"))
-        return m.new(f"{a}{to}", check, (a,))
+        return m.new(f"{a}{to}", lambda s: s.whole_number(a), (a,))
     if m.chance(0.15):
         return m.new(f"{a}.bool()", lambda s: s.exact(a), (a,))
     to = m.one((".float()", ".double()", ".half()", ".to(torch.bfloat16)",
