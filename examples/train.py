@@ -21,10 +21,10 @@ import time
 
 os.environ.setdefault("TORCHTPU_MODE", "defer_and_fuse")
 
-import torch  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
 
 CONTEXT, BATCH, WIDTH, HEADS, LAYERS = 96, 8, 224, 7, 6
 
@@ -192,7 +192,10 @@ def main():
         "GPT": train_gpt("tpu", args.steps, args.report),
         "convnet on digits": train_convnet("tpu", args.epochs, args.report),
     }
-    summary = {name: (run.times[-1], run.times[-1] - run.times[1], run.losses[-1]) for name, run in runs.items()}
+    summary = {
+        name: (run.times[-1], run.times[-1] - run.times[1], run.losses[-1])
+        for name, run in runs.items()
+    }
     if args.report:
         print(json.dumps(summary))
         return
@@ -210,9 +213,11 @@ def main():
     if args.no_strict:
         return
     print("the same in strict mode …", flush=True)
+    lengths = ["--steps", str(args.steps), "--epochs", str(args.epochs)]
     again = subprocess.run(
-        [sys.executable, __file__, "--report", "--steps", str(args.steps), "--epochs", str(args.epochs)],
-        env={**os.environ, "TORCHTPU_MODE": "strict"}, stdout=subprocess.PIPE, check=True, text=True,
+        [sys.executable, __file__, "--report", *lengths],
+        env={**os.environ, "TORCHTPU_MODE": "strict"},
+        stdout=subprocess.PIPE, check=True, text=True,
     )
     print(f"{'':18} {mode:>16} {'strict':>10}   (seconds; without the first two steps in brackets)")
     for name, (total, steady, loss) in json.loads(again.stdout.splitlines()[-1]).items():

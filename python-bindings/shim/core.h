@@ -124,6 +124,9 @@ int32_t df_record(uint32_t op, const DfArg* args, uint32_t nargs, uint32_t locat
                   DfResult* result);
 // Interns a Python source line. Strings are copied.
 uint32_t df_location(const char* file, uint32_t line, const char* function);
+// Its text, " recorded at" and all, to append to an error's message: "" for 0. Valid until the next
+// call on this thread.
+const char* df_location_text(uint32_t location);
 // Notes that an op ran on the CPU instead. 0: first time (warn), 1: warned already, 2: the user
 // asked for an error (TORCHTPU_FALLBACK=error).
 int32_t df_note_fallback(const char* op);
@@ -134,7 +137,7 @@ uint64_t df_cell_new(uint64_t nbytes, void** address);
 void df_cell_free(uint64_t cell);
 // The cell whose bytes `address` lies in, and where it starts: for a storage that torch made of
 // an address alone (pickling does). 0: there is none.
-__attribute__((weak)) uint64_t df_cell_at(const void* address, void** start);
+uint64_t df_cell_at(const void* address, void** start);
 // Grows or shrinks a cell; what both sizes share keeps its contents.
 int32_t df_cell_resize(uint64_t cell, uint64_t nbytes);
 // Copies `src` (row-major, dst's sizes and dtype) into the window. Done with `src` on return.

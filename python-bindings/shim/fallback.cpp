@@ -10,36 +10,25 @@
 namespace deferandfuse {
 namespace {
 
-void print_shape(std::ostream& out, const c10::IValue& value) {
+void print_argument(std::ostream& out, const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) {
     const at::Tensor& tensor = value.toTensor();
-    out << tensor.scalar_type() << tensor.sizes();
+    if (!tensor.is_privateuseone()) out << tensor.device() << ' ';
+    out << c10::getDtypeNames(tensor.scalar_type()).first << tensor.sizes();
   } else if (value.isTensorList() || (value.isList() && value.toListRef().size() != 0 &&
                                       value.toListRef()[0].isTensor())) {
     out << '[';
     const char* separator = "";
     for (const c10::IValue& item : value.toListRef()) {
       out << std::exchange(separator, ", ");
-      print_shape(out, item);
+      print_argument(out, item);
     }
     out << ']';
+  } else if (value.isTensor()) {
+    out << "None";
   } else {
-    out << '_';
+    out << value;
   }
-}
-
-std::string call_text(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
-                      const std::string& name) {
-  std::ostringstream out;
-  out << name << '(';
-  const size_t count = op.schema().arguments().size();
-  const char* separator = "";
-  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
-    out << std::exchange(separator, ", ");
-    print_shape(out, stack[i]);
-  }
-  out << ')';
-  return out.str();
 }
 
 // Random numbers drawn on the CPU still follow the device's generator.
@@ -62,9 +51,23 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 }  // namespace
 
+std::string call_context(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                         const std::string& name) {
+  std::ostringstream out;
+  out << "\n  in " << name << '(';
+  const char* separator = "";
+  for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
+    out << std::exchange(separator, ", ");
+    print_argument(out, arguments[i]);
+  }
+  out << ')' << df_location_text(here());
+  return out.str();
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                 std::string_view reason) {
   const std::string name = functional_name(op.schema());
+  const c10::IValue* arguments = stack->data() + (stack->size() - op.schema().arguments().size());
   const char* colon = reason.empty() ? "" : ": ";
   switch (df_note_fallback(name.c_str())) {
     case 0:
@@ -73,15 +76,23 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                  "errors.");
       break;
     case 2:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, call_text(op, *stack, name),
-                                  " isn't native on tpu and TORCHTPU_FALLBACK=error", colon,
-                                  reason);
+      // The core's reason ends in the context already.
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, name, " isn't native on tpu and TORCHTPU_FALLBACK=error", colon, reason,
+          reason.find("\n  in ") == reason.npos ? call_context(op, arguments, name) : "");
     default:
       break;
   }
   use_cpu_generator(op, stack);
   // A result that should alias an argument can't come from another device's memory.
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  // It pops the arguments, so what an error needs of them is kept.
+  const torch::jit::Stack kept = torch::jit::last(*stack, op.schema().arguments().size()).vec();
+  try {
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  } catch (c10::Error& e) {
+    e.add_context(call_context(op, kept.data(), name).substr(3));
+    throw;
+  }
 }
 
 void register_fallback() {

@@ -32,11 +32,6 @@ struct Event {
   }
 };
 
-void check_device(c10::Device device) {
-  TORCH_CHECK(device.type() == kTpu && device.index() <= 0, "invalid device ", device,
-              ": the only one is ", kDevice);
-}
-
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kTpu; }
   c10::Device exchangeDevice(c10::Device device) const override {

@@ -20,11 +20,11 @@ constexpr uint32_t kInlineTensors = 16;
 constexpr uint32_t kInlineNumbers = 48;
 
 [[noreturn]] void throw_mixed_devices(const OpDesc& desc, const c10::OperatorHandle& op,
-                                      size_t arg, c10::Device device) {
+                                      const IValue* values, size_t arg, c10::Device device) {
   TORCH_CHECK(false,
               "Expected all tensors to be on the same device, but found at least two devices, ",
               kDevice, " and ", device, "! (argument ", op.schema().arguments()[arg].name(),
-              " of ", desc.name, ")");
+              " of ", desc.name, ")", call_context(op, values, desc.name));
 }
 
 // Room for what the arguments of one call point to.
@@ -113,11 +113,12 @@ class Call {
 
  private:
   bool convert(const Param& param, DfArg* out) {
+    IValue& value = values_[param.arg];
     if (param.kind == Kind::Ignored) {
+      if (value.isDevice()) check_device(value.toDevice());
       out->tag = DF_IGNORED;
       return true;
     }
-    IValue& value = values_[param.arg];
     if (param.kind == Kind::Generator) {
       put_generator(value, out);
       return true;
@@ -178,7 +179,7 @@ class Call {
     if (C10_UNLIKELY(impl->device_type() != kTpu)) {
       const bool scalar = impl->device_type() == c10::kCPU && impl->dim() == 0;
       if (!scalar || param.write) {
-        throw_mixed_devices(desc_, op_, param.arg, impl->device());
+        throw_mixed_devices(desc_, op_, values_, param.arg, impl->device());
       }
       describe_host_scalar(impl, out);
       return true;
@@ -237,7 +238,7 @@ class Call {
       if (is_plain(tensor)) return tensor;
       if (tensor.is_privateuseone()) return materialise(tensor);
       if (param.kind != Kind::Index || !tensor.is_cpu()) {
-        throw_mixed_devices(desc_, op_, param.arg, tensor.device());
+        throw_mixed_devices(desc_, op_, values_, param.arg, tensor.device());
       }
       return upload(tensor);
     };

@@ -57,6 +57,12 @@ void register_ops() {
 extern "C" __attribute__((used, retain, visibility("default"))) const char df_built_for_torch[] =
     "DEFERANDFUSE_BUILT_FOR_TORCH=" DEFERANDFUSE_TORCH_VERSION ";";
 
+// torch's name of a dtype, for the core's messages about those that it doesn't know.
+extern "C" const char* df_dtype_name(uint8_t code) {
+  if (code >= static_cast<uint8_t>(c10::ScalarType::NumOptions)) return "unknown";
+  return c10::getDtypeNames(static_cast<c10::ScalarType>(code)).first.data();
+}
+
 // Registers the device with torch. Called once, with the GIL, after torch was imported. -1: it
 // failed, and a Python error is set.
 extern "C" int df_shim_init() {

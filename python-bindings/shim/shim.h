@@ -24,6 +24,11 @@ inline void check(int32_t status) {
   if (C10_UNLIKELY(status != DF_OK)) throw_failure();
 }
 
+inline void check_device(c10::Device device) {
+  TORCH_CHECK(device.type() == kTpu && device.index() <= 0, "invalid device ", device,
+              ": the only one is ", kDevice);
+}
+
 // ---- location.cpp
 // The innermost Python line outside torch and this package (0: there is none).
 uint32_t here();
@@ -96,6 +101,9 @@ at::Generator new_generator();
 std::string functional_name(const c10::FunctionSchema& schema);
 
 // ---- fallback.cpp
+// "\n  in op(argument shapes)\n  recorded at line", as the core ends its own errors.
+std::string call_context(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                         const std::string& name);
 // Runs the op on the CPU, counted and warned of. `reason`: why it isn't native.
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string_view reason);
 

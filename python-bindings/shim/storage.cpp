@@ -75,10 +75,8 @@ void check_options(std::optional<at::Layout> layout, std::optional<at::Device> d
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
                               "tensors on ", kDevice, " are strided; got layout ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  TORCH_CHECK(!device || device->index() <= 0, "there is no device ", *device,
-              "; the only one is ", kDevice);
+  if (device) check_device(*device);
 }
-
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
@@ -190,7 +188,7 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
 void find_cell(const c10::TensorImpl* impl, DfTensor* out) {
   const c10::Storage& storage = impl->unsafe_storage();
   void* start = nullptr;
-  if (df_cell_at && storage && storage.data() != nullptr) out->cell = df_cell_at(storage.data(), &start);
+  if (storage && storage.data() != nullptr) out->cell = df_cell_at(storage.data(), &start);
   TORCH_CHECK_NOT_IMPLEMENTED(out->cell != 0, "a tensor with layout ", impl->layout(),
                               " and no storage made on ", kDevice, " can't be used there");
   const auto bytes = static_cast<const char*>(storage.data()) - static_cast<const char*>(start);

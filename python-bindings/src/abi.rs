@@ -122,11 +122,20 @@ unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(data, len) }
 }
 
+unsafe extern "C" {
+    fn df_dtype_name(code: u8) -> *const c_char;
+}
+
+fn dtype_name(code: u8) -> String {
+    // SAFETY: any code will do; the name is a C string of static storage duration.
+    unsafe { CStr::from_ptr(df_dtype_name(code)) }.to_string_lossy().into_owned()
+}
+
 fn dtype(code: u8) -> Result<DType> {
     DType::from_torch(code).ok_or_else(|| {
         Error::new(
             ErrorKind::NotImplemented,
-            format!("tensors of c10::ScalarType {code} are not supported on tpu"),
+            format!("tensors of dtype {} are not supported on tpu", dtype_name(code)),
         )
     })
 }
@@ -266,10 +275,14 @@ pub unsafe extern "C" fn df_record(
     guard(ERROR, || {
         // SAFETY: the caller's promise.
         let raw = unsafe { slice(args, nargs as usize) };
+        let in_op = |e: Error| {
+            let name = registry().get(op).name;
+            e.context(format!("in {name}{}", location_text(location)))
+        };
         // SAFETY: the caller's promise.
-        let lists = unsafe { lists(raw) }?;
+        let lists = unsafe { lists(raw) }.map_err(in_op)?;
         // SAFETY: the caller's promise.
-        let args = unsafe { arguments(raw, &lists) }?;
+        let args = unsafe { arguments(raw, &lists) }.map_err(in_op)?;
         let call = Engine::global().record(op, &args, location)?;
         OUTPUTS.with_borrow_mut(|outputs| {
             outputs.clear();
@@ -340,6 +353,25 @@ pub unsafe extern "C" fn df_location(
     })
 }
 
+fn location_text(location: u32) -> String {
+    let location = Engine::global().location(location);
+    location.map_or_else(String::new, |at| format!("\n  recorded at {at}"))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn df_location_text(location: u32) -> *const c_char {
+    thread_local! {
+        static TEXT: RefCell<CString> = RefCell::default();
+    }
+    let text = guard(CString::default(), || {
+        Ok(CString::new(location_text(location)).unwrap_or_default())
+    });
+    TEXT.with_borrow_mut(|last| {
+        *last = text;
+        last.as_ptr()
+    })
+}
+
 /// # Safety
 /// `op` is a C string.
 #[unsafe(no_mangle)]
@@ -360,6 +392,7 @@ pub unsafe extern "C" fn df_note_fallback(op: *const c_char) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn df_cell_new(nbytes: u64, address: *mut *mut c_void) -> u64 {
     guard(0, || {
+        Engine::global().check_fork()?;
         let (cell, at) = Engine::global().new_cell(nbytes);
         // SAFETY: the caller's promise.
         unsafe { *address = at as usize as *mut c_void };

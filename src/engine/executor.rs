@@ -17,19 +17,52 @@ use crate::pjrt;
 /// Calls that recording may be ahead of execution.
 const QUEUE: usize = 256;
 
+/// What made a value, for a person who reads that it failed.
+pub struct Origin {
+    /// Made into text only if something failed.
+    pub about: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The source line of the last op.
+    pub recorded_at: Option<String>,
+}
+
+impl Origin {
+    pub fn explain(&self, e: Error) -> Error {
+        let e = e.context(format!("running {}", (self.about)()));
+        match &self.recorded_at {
+            Some(at) => e.context(format!("recorded at {at}")),
+            None => e,
+        }
+    }
+}
+
 /// A device buffer, perhaps still in the making.
 pub struct Slot {
     pub buffer: Promise<Arc<pjrt::Buffer>>,
     bytes: u64,
+    /// The call that makes it; none for an upload. A call may fail after it was launched.
+    origin: Option<Arc<Origin>>,
     /// Several values have this buffer, so it can't be donated.
     pub shared: AtomicBool,
     ledger: Arc<Ledger>,
 }
 
 impl Slot {
-    fn new(buffer: Promise<Arc<pjrt::Buffer>>, bytes: u64, ledger: Arc<Ledger>) -> Arc<Slot> {
+    fn new(
+        buffer: Promise<Arc<pjrt::Buffer>>,
+        bytes: u64,
+        origin: Option<Arc<Origin>>,
+        ledger: Arc<Ledger>,
+    ) -> Arc<Slot> {
         ledger.allocated(bytes);
-        Arc::new(Slot { buffer, bytes, shared: AtomicBool::new(false), ledger })
+        Arc::new(Slot { buffer, bytes, origin, shared: AtomicBool::new(false), ledger })
+    }
+
+    /// Says in an error of this value what made it.
+    pub fn explain(&self, e: Error) -> Error {
+        match &self.origin {
+            Some(origin) => origin.explain(e),
+            None => e,
+        }
     }
 }
 
@@ -59,11 +92,11 @@ pub struct Call {
     pub floats: Vec<f64>,
     pub ints: Vec<i64>,
     pub outputs: SmallVec<[Arc<Slot>; 4]>,
-    /// What failed, for a person; made only if something did.
-    pub about: Arc<dyn Fn() -> String + Send + Sync>,
-    /// The source line of the last op.
-    pub recorded_at: Option<String>,
+    pub origin: Arc<Origin>,
 }
+
+/// The outputs of a call, and what it was.
+type Launched = (SmallVec<[Arc<pjrt::Buffer>; 4]>, Option<Arc<Origin>>);
 
 enum Job {
     Run(Box<Call>),
@@ -79,8 +112,8 @@ pub struct Executor {
     times: Arc<Times>,
     /// The first failure since somebody asked.
     failure: Arc<Mutex<Option<Error>>>,
-    /// Outputs of the last call: what "everything done" waits for.
-    last: Arc<Mutex<SmallVec<[Arc<pjrt::Buffer>; 4]>>>,
+    /// The last call: what "everything done" waits for.
+    last: Arc<Mutex<Launched>>,
 }
 
 impl Executor {
@@ -130,9 +163,9 @@ impl Executor {
         &self.client
     }
 
-    /// A buffer that a call will fill.
-    pub fn promise(&self, bytes: u64) -> Arc<Slot> {
-        Slot::new(Promise::default(), bytes, self.ledger.clone())
+    /// A buffer that the call of `origin` will fill.
+    pub fn promise(&self, bytes: u64, origin: &Arc<Origin>) -> Arc<Slot> {
+        Slot::new(Promise::default(), bytes, Some(origin.clone()), self.ledger.clone())
     }
 
     /// Copies dense row-major bytes to the device.
@@ -141,19 +174,28 @@ impl Executor {
             .client
             .upload(dtype, dims, bytes)
             .map_err(|e| device_error(&e, "copying a tensor to the device failed"))?;
-        Ok(Slot::new(Promise::kept(Arc::new(buffer)), bytes.len() as u64, self.ledger.clone()))
+        let ledger = self.ledger.clone();
+        Ok(Slot::new(Promise::kept(Arc::new(buffer)), bytes.len() as u64, None, ledger))
     }
 
-    /// Starts compiling a module on the pool.
-    pub fn compile(&self, module: impl FnOnce() -> Result<String> + Send + 'static) -> Pending {
+    /// Starts compiling a module on the pool. `small`: it has few operations, and compile time
+    /// matters more than what an optimiser may still find in them.
+    pub fn compile(
+        &self,
+        small: bool,
+        module: impl FnOnce() -> Result<String> + Send + 'static,
+    ) -> Pending {
         let promise = Pending::default();
         let (client, times, result) = (self.client.clone(), self.times.clone(), promise.clone());
         self.compilers.spawn(move || {
             let start = Instant::now();
             result.settle(module().and_then(|text| {
                 dump(&text);
+                let platform = client.platform_name();
+                let options = pjrt::CompileOptions::faithful(platform);
+                let options = if small { options.quick(platform) } else { options };
                 let executable = client
-                    .compile(&text)
+                    .compile_with(&text, &options)
                     .map_err(|e| device_error(&e, "XLA can't compile this program"))?;
                 let temporaries = executable.memory_stats().map_or(0, |s| s.temp.max(0) as u64);
                 Ok(Arc::new(Compiled { executable, temporaries }))
@@ -175,11 +217,13 @@ impl Executor {
         let (done, wait) = bounded(1);
         let _ = self.queue.send(Job::Barrier(done));
         let _ = wait.recv();
-        let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(|e| e.into_inner()));
+        let (last, origin) =
+            std::mem::take(&mut *self.last.lock().unwrap_or_else(|e| e.into_inner()));
         let mut outcome = Ok(());
         for buffer in &last {
             if let Err(e) = buffer.wait() {
-                outcome = Err(device_error(&e, "an execution failed"));
+                let e = device_error(&e, "an execution failed");
+                outcome = Err(origin.as_ref().map_or(e.clone(), |origin| origin.explain(e)));
             }
         }
         match self.failure.lock().unwrap_or_else(|e| e.into_inner()).take() {
@@ -207,7 +251,7 @@ struct Worker {
     ledger: Arc<Ledger>,
     times: Arc<Times>,
     failure: Arc<Mutex<Option<Error>>>,
-    last: Arc<Mutex<SmallVec<[Arc<pjrt::Buffer>; 4]>>>,
+    last: Arc<Mutex<Launched>>,
 }
 
 impl Worker {
@@ -226,10 +270,11 @@ impl Worker {
         match self.execute(&call) {
             Ok(buffers) => {
                 let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
-                last.clear();
+                last.0.clear();
+                last.1 = Some(call.origin.clone());
                 for (slot, buffer) in call.outputs.iter().zip(buffers) {
                     let buffer = Arc::new(buffer);
-                    last.push(buffer.clone());
+                    last.0.push(buffer.clone());
                     slot.buffer.settle(Ok(buffer));
                 }
             }
@@ -249,19 +294,13 @@ impl Worker {
         for (slot, donate) in call.inputs.iter().zip(call.donate.iter()) {
             if *donate {
                 // `last` may still refer to it.
-                self.last.lock().unwrap_or_else(|e| e.into_inner()).clear();
+                self.last.lock().unwrap_or_else(|e| e.into_inner()).0.clear();
                 buffers.push(slot.buffer.take()?);
             } else {
                 buffers.push(slot.buffer.with(Arc::clone)?);
             }
         }
-        self.launch(call, buffers).map_err(|e| {
-            let e = e.context(format!("running {}", (call.about)()));
-            match &call.recorded_at {
-                Some(at) => e.context(format!("recorded at {at}")),
-                None => e,
-            }
-        })
+        self.launch(call, buffers).map_err(|e| call.origin.explain(e))
     }
 
     fn launch(

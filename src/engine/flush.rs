@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
-use super::executor::{Call, Executor, Pending, Slot};
+use super::executor::{Call, Executor, Origin, Pending, Slot};
 use super::{Core, Engine};
 use crate::ir::dtype::Category;
 use crate::ir::{Number, TensorType};
@@ -124,7 +124,7 @@ fn make(
     let (sources, results) = (program.sources.clone(), program.graph.outputs.len());
     let donate: Arc<[bool]> = program.donations.iter().map(Option::is_some).collect();
     let (float_slots, int_slots) = packed(&cut.numbers, &open);
-    let compiled = executor.compile(move || {
+    let compiled = executor.compile(cut.steps.len() == 1, move || {
         let graph = rewrite::optimise(program.graph);
         Ok(stablehlo::module(
             &graph,
@@ -175,7 +175,10 @@ fn about(trace: &Trace, cut: &Cut) -> Arc<dyn Fn() -> String + Send + Sync> {
                 .filter(|n| matches!(n.prim, crate::ir::Prim::Input(_)))
                 .map(|n| n.types[0].to_string())
                 .collect();
-            format!("{}({})", registry().get(t.op).name, inputs.join(", "))
+            let made: Vec<String> =
+                t.graph.outputs.iter().map(|&v| t.graph.ty(v).to_string()).collect();
+            let op = registry().get(t.op).name;
+            format!("{op}({}) -> {}", inputs.join(", "), made.join(", "))
         };
         match templates.as_slice() {
             [t] => one(t),
@@ -199,6 +202,7 @@ fn send(
         State::Ready(slot) => slot.clone(),
         State::Pending { .. } => unreachable!("inputs of a region are ready"),
     };
+    let origin = Arc::new(Origin { about: variant.about.clone(), recorded_at });
     let mut results: SmallVec<[Option<Arc<Slot>>; 4]> = SmallVec::from_elem(None, variant.results);
     let mut slots = Vec::with_capacity(cut.outputs.len());
     for (&(value, ..), source) in cut.outputs.iter().zip(&variant.sources) {
@@ -214,7 +218,7 @@ fn send(
                     slot.shared.store(true, Relaxed);
                 }
                 result
-                    .get_or_insert_with(|| executor.promise(store.value(value).ty.bytes()))
+                    .get_or_insert_with(|| executor.promise(store.value(value).ty.bytes(), &origin))
                     .clone()
             }
         });
@@ -228,8 +232,7 @@ fn send(
             floats,
             ints,
             outputs: results.into_iter().flatten().collect(),
-            about: variant.about.clone(),
-            recorded_at,
+            origin,
         });
     }
     slots

@@ -198,7 +198,7 @@ fn fetch(slot: &Slot, dst: &mut [u8]) -> Result<()> {
     slot.buffer.with(|buffer| {
         buffer
             .download(dst)
-            .map_err(|e| device_error(&e, "reading a tensor from the device failed"))
+            .map_err(|e| slot.explain(device_error(&e, "computing this tensor failed")))
     })?
 }
 

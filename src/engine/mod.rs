@@ -112,12 +112,7 @@ impl Engine {
     ///
     /// Errors: no plugin, not a plugin, a device that can't be opened; the same one each time.
     fn executor(&self) -> Result<&Executor> {
-        if self.forked.load(Relaxed) {
-            return Err(Error::runtime(
-                "Cannot re-initialize tpu in a forked subprocess. To use tpu with \
-                 multiprocessing, use the 'spawn' start method.",
-            ));
-        }
+        self.check_fork()?;
         self.executor
             .get_or_init(|| {
                 let paths = self.plugin_paths.lock().unwrap_or_else(|e| e.into_inner()).clone();
@@ -149,6 +144,17 @@ impl Engine {
     /// Every call in a child of a fork fails from now on: the device's threads are gone.
     pub fn after_fork(&self) {
         self.forked.store(true, Relaxed);
+    }
+
+    /// Errors: this process was forked from one that used the device.
+    pub fn check_fork(&self) -> Result<()> {
+        if !self.is_forked() {
+            return Ok(());
+        }
+        Err(Error::runtime(
+            "Cannot re-initialize tpu in a forked subprocess. To use tpu with multiprocessing, \
+             use the 'spawn' start method.",
+        ))
     }
 
     pub fn is_forked(&self) -> bool {

@@ -39,6 +39,14 @@ pub fn fail(message: String) -> ! {
     resume_unwind(Box::new(IrError(message)))
 }
 
+/// XLA counts a value's bytes in 63 bits, also if it never exists in memory, and a compiler that
+/// meets a larger one may end the process.
+fn check_size(ty: &TensorType) {
+    if ty.checked_bytes().is_none() {
+        fail(format!("{ty} is too large: no tensor may have 2^63 bytes"));
+    }
+}
+
 impl Builder {
     /// Runs `f` on a fresh builder and returns the graph it made.
     ///
@@ -70,7 +78,10 @@ impl Builder {
         let ids: SmallVec<[ValueId; 4]> = inputs.iter().map(|v| v.id).collect();
         let added = self.graph.borrow_mut().add(prim, &ids);
         match added {
-            Ok(id) => V { b: self, id },
+            Ok(id) => {
+                check_size(self.graph.borrow().ty(id));
+                V { b: self, id }
+            }
             Err(message) => fail(message),
         }
     }
@@ -82,6 +93,7 @@ impl Builder {
     }
 
     pub fn leaf(&self, prim: Prim, ty: TensorType) -> V<'_> {
+        check_size(&ty);
         V { b: self, id: self.graph.borrow_mut().leaf(prim, ty) }
     }
 

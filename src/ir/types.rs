@@ -65,6 +65,15 @@ impl TensorType {
         self.numel() as u64 * self.dtype.size() as u64
     }
 
+    /// The bytes, if a signed 64-bit number can hold them.
+    pub fn checked_bytes(&self) -> Option<i64> {
+        if self.dims.iter().any(|d| d.bound() == 0) {
+            return Some(0);
+        }
+        let size = self.dtype.size() as i64;
+        self.dims.iter().try_fold(size, |bytes, d| bytes.checked_mul(d.bound()))
+    }
+
     pub fn same_sizes(&self, sizes: &[i64]) -> bool {
         self.dims.len() == sizes.len() && self.dims.iter().zip(sizes).all(|(d, &n)| d.bound() == n)
     }

@@ -179,7 +179,9 @@ impl Error {
 
     /// Whether the device ran out of memory.
     pub fn is_out_of_memory(&self) -> bool {
+        // XLA:CPU reports scratch memory it can't get while running as an internal error.
         self.code() == Some(ErrorCode::ResourceExhausted)
+            || matches!(self, Error::Pjrt { message, .. } if message.contains("Out of memory"))
     }
 }
 
