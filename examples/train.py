@@ -164,11 +164,12 @@ def picture(path, runs):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, len(runs), figsize=(11, 6.5), squeeze=False)
-    for column, (title, run) in zip(axes.T, runs.items()):
+    for column, (title, run) in zip(axes.T, runs.items(), strict=True):
         column[0].plot(run.losses, color="#2b6cb0", linewidth=1.2)
         column[0].set(title=title, ylabel="loss", xlabel="step")
         column[1].plot(run.times, run.memory, color="#c05621", linewidth=1.2)
-        column[1].set(ylabel="device memory in live buffers (MiB)", xlabel="seconds", ylim=(0, None))
+        column[1].set(ylabel="device memory in live buffers (MiB)", xlabel="seconds")
+        column[1].set_ylim(bottom=0)
         for axis in column:
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)
