@@ -363,9 +363,8 @@ pub extern "C" fn df_location_text(location: u32) -> *const c_char {
     thread_local! {
         static TEXT: RefCell<CString> = RefCell::default();
     }
-    let text = guard(CString::default(), || {
-        Ok(CString::new(location_text(location)).unwrap_or_default())
-    });
+    let text =
+        guard(CString::default(), || Ok(CString::new(location_text(location)).unwrap_or_default()));
     TEXT.with_borrow_mut(|last| {
         *last = text;
         last.as_ptr()

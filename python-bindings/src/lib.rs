@@ -19,7 +19,16 @@ fn to_py(e: Error) -> PyErr {
         ErrorKind::Type => PyTypeError::new_err(e.message),
         ErrorKind::Value => PyValueError::new_err(e.message),
         ErrorKind::NotImplemented => PyNotImplementedError::new_err(e.message),
-        ErrorKind::OutOfMemory => PyMemoryError::new_err(e.message),
+        ErrorKind::OutOfMemory => Python::attach(|py| out_of_memory(py, e.message)),
+    }
+}
+
+/// `torch.OutOfMemoryError`, as ops raise it.
+fn out_of_memory(py: Python<'_>, message: String) -> PyErr {
+    let raised = py.import("torch").and_then(|torch| torch.getattr("OutOfMemoryError"));
+    match raised.and_then(|class| class.call1((message.as_str(),))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(_) => PyMemoryError::new_err(message),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The executor thread: runs calls in the order in which they were flushed.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -43,6 +43,8 @@ pub struct Slot {
     origin: Option<Arc<Origin>>,
     /// Several values have this buffer, so it can't be donated.
     pub shared: AtomicBool,
+    /// The buffer became another slot's, which accounts for it.
+    donated: AtomicBool,
     ledger: Arc<Ledger>,
 }
 
@@ -54,7 +56,8 @@ impl Slot {
         ledger: Arc<Ledger>,
     ) -> Arc<Slot> {
         ledger.allocated(bytes);
-        Arc::new(Slot { buffer, bytes, origin, shared: AtomicBool::new(false), ledger })
+        let (shared, donated) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Slot { buffer, bytes, origin, shared, donated, ledger })
     }
 
     /// Says in an error of this value what made it.
@@ -68,7 +71,9 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.ledger.freed(self.bytes);
+        if !self.donated.load(Relaxed) {
+            self.ledger.freed(self.bytes);
+        }
     }
 }
 
@@ -168,6 +173,14 @@ impl Executor {
         Slot::new(Promise::default(), bytes, Some(origin.clone()), self.ledger.clone())
     }
 
+    /// A buffer that a call will make of the one that `donor` gives up.
+    pub fn heir(&self, donor: &Slot, origin: &Arc<Origin>) -> Arc<Slot> {
+        // From here on the new slot accounts for the bytes.
+        donor.donated.store(true, Relaxed);
+        self.ledger.freed(donor.bytes);
+        self.promise(donor.bytes, origin)
+    }
+
     /// Copies dense row-major bytes to the device.
     pub fn upload(&self, dtype: pjrt::DType, dims: &[i64], bytes: &[u8]) -> Result<Arc<Slot>> {
         let buffer = self
@@ -208,6 +221,14 @@ impl Executor {
     pub fn run(&self, call: Call) {
         // The thread ends only with the process.
         let _ = self.queue.send(Job::Run(Box::new(call)));
+    }
+
+    /// A failure was raised where its value was read: `drain` needn't tell of it again.
+    pub fn was_read(&self, e: &Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+        if failure.as_ref().is_some_and(|known| known.message == e.message) {
+            *failure = None;
+        }
     }
 
     /// Waits until everything sent so far is done on the device.

@@ -33,8 +33,9 @@ struct Variant {
     program: Pending,
     sources: Vec<Source>,
     donate: Arc<[bool]>,
-    /// Whether the program has any result; a region may only pass its inputs on.
-    results: usize,
+    /// For each result of the program (a region may only pass its inputs on, and have none): the
+    /// input whose buffer it takes over.
+    donors: Vec<Option<u32>>,
     about: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
@@ -121,7 +122,13 @@ fn make(
     let inputs: Vec<TensorType> =
         cut.inputs.iter().map(|&v| store.value(v).ty.tensor_type().clone()).collect();
     let program = region::build(trace, cut, inputs, &open);
-    let (sources, results) = (program.sources.clone(), program.graph.outputs.len());
+    let sources = program.sources.clone();
+    let mut donors = vec![None; program.graph.outputs.len()];
+    for (input, result) in program.donations.iter().enumerate() {
+        if let Some(result) = result {
+            donors[*result as usize] = Some(input as u32);
+        }
+    }
     let donate: Arc<[bool]> = program.donations.iter().map(Option::is_some).collect();
     let (float_slots, int_slots) = packed(&cut.numbers, &open);
     let compiled = executor.compile(cut.steps.len() == 1, move || {
@@ -143,7 +150,7 @@ fn make(
         program: compiled,
         sources,
         donate,
-        results,
+        donors,
         about,
     }
 }
@@ -203,7 +210,8 @@ fn send(
         State::Pending { .. } => unreachable!("inputs of a region are ready"),
     };
     let origin = Arc::new(Origin { about: variant.about.clone(), recorded_at });
-    let mut results: SmallVec<[Option<Arc<Slot>>; 4]> = SmallVec::from_elem(None, variant.results);
+    let mut results: SmallVec<[Option<Arc<Slot>>; 4]> =
+        SmallVec::from_elem(None, variant.donors.len());
     let mut slots = Vec::with_capacity(cut.outputs.len());
     for (&(value, ..), source) in cut.outputs.iter().zip(&variant.sources) {
         slots.push(match *source {
@@ -214,16 +222,20 @@ fn send(
             }
             Source::Result(r) => {
                 let result = &mut results[r as usize];
-                if let Some(slot) = result {
-                    slot.shared.store(true, Relaxed);
+                match result {
+                    Some(slot) => slot.shared.store(true, Relaxed),
+                    None => {
+                        *result = Some(match variant.donors[r as usize] {
+                            Some(donor) => executor.heir(&slot(donor as usize), &origin),
+                            None => executor.promise(store.value(value).ty.bytes(), &origin),
+                        });
+                    }
                 }
-                result
-                    .get_or_insert_with(|| executor.promise(store.value(value).ty.bytes(), &origin))
-                    .clone()
+                result.clone().unwrap_or_else(|| unreachable!("it was just made"))
             }
         });
     }
-    if variant.results > 0 {
+    if !variant.donors.is_empty() {
         let (floats, ints) = values(&cut.numbers, &variant.open);
         executor.run(Call {
             program: variant.program.clone(),

@@ -130,7 +130,7 @@ impl Engine {
             }
         };
         // Without the lock: other threads may record meanwhile.
-        fetch(&slot, dst)
+        fetch(&slot, dst).inspect_err(|e| executor.was_read(e))
     }
 
     /// A view is read by the op that copies it into a cell of its own.

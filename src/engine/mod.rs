@@ -24,7 +24,6 @@ use crate::ops::{Arg, OpId, registry};
 use crate::pjrt;
 use crate::policy::{self, Limits, Mode, Pending, Reason};
 use crate::trace::template::Sizing;
-use crate::trace::template::signature;
 use crate::trace::{CellId, Recorded, Recorder, Template, Ty};
 
 use executor::Executor;
@@ -195,7 +194,6 @@ impl Engine {
                 for (cell, _) in fresh {
                     core.recorder.store.free_cell(cell);
                 }
-                let e = e.context(format!("in {}", signature(registry().get(op).name, args)));
                 return Err(e);
             }
         }
