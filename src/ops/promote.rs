@@ -5,6 +5,7 @@
 //! (<https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>).
 
 use super::args::{Args, Item, Out};
+use crate::ensure;
 use crate::error::{Error, Result};
 use crate::ir::dtype::Category;
 use crate::ir::{DType, V};
@@ -98,6 +99,15 @@ impl<'b> Args<'b> {
                 _ => return Err(Error::runtime(format!("argument {} has no dtype", i + 1))),
             }
         }
+        // A float16 tensor with a complex number is complex32 in torch.
+        let low = [groups.zero_dim, groups.number].into_iter().flatten();
+        let complex = low.map(DType::is_complex).fold(false, |a, b| a | b);
+        ensure!(
+            !(complex && groups.dimensioned == Some(DType::F16)),
+            Type,
+            "the result would be of dtype complex32, which tpu doesn't have: convert the float16 \
+             operand to float32 first"
+        );
         groups.result().ok_or_else(|| Error::runtime("no operand has a dtype"))
     }
 

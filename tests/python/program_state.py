@@ -308,6 +308,8 @@ class State:
         self.loose &= live
 
     def check(self, value: torch.Tensor) -> None:
+        if value.dtype == torch.complex32:
+            raise Rejected("complex32 isn't a dtype of the device, which says so")
         x = parts(value)
         largest = x[x.isfinite()].abs().max().item() if x.isfinite().any() else 0.0
         if value.numel() > 400:

@@ -1,0 +1,53 @@
+"""Fixtures that the tests share: a mode to run in, and Python programs in a process of their own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import harness
+import pytest
+import torch
+
+TPU_ONLY = (
+    "test_import.py",
+    "test_modes.py",
+    "test_tensors.py",
+    "test_errors.py",
+    "test_random.py",
+    "test_data.py",
+)
+# With the CPU in the device's place there is no device module, and no modes, to test.
+collect_ignore = list(TPU_ONLY) if harness.DEVICE != "tpu" else []
+
+
+@pytest.fixture(params=harness.MODES)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs once in each mode, and leaves no failure behind for the next."""
+    with harness.mode(request.param):
+        yield request.param
+    torch.tpu.synchronize()
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess]:
+    """Runs a program in a process of its own, in which no setting of this one holds.
+
+    `settings` are environment variables; `ok` is whether it must succeed.
+    """
+
+    def run(program: str, ok: bool = True, **settings: str) -> subprocess.CompletedProcess:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHTPU", "TORCH_"))}
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            env=kept | settings,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert (done.returncode == 0) == ok, f"{done.returncode}: {done.stdout}\n{done.stderr}"
+        return done
+
+    return run
