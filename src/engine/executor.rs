@@ -23,10 +23,20 @@ pub struct Origin {
     pub about: Arc<dyn Fn() -> String + Send + Sync>,
     /// The source line of the last op.
     pub recorded_at: Option<String>,
+    /// Somebody has read that it failed.
+    told: AtomicBool,
 }
 
 impl Origin {
+    pub fn new(
+        about: Arc<dyn Fn() -> String + Send + Sync>,
+        recorded_at: Option<String>,
+    ) -> Arc<Origin> {
+        Arc::new(Origin { about, recorded_at, told: AtomicBool::new(false) })
+    }
+
     pub fn explain(&self, e: Error) -> Error {
+        self.told.store(true, Relaxed);
         let e = e.context(format!("running {}", (self.about)()));
         match &self.recorded_at {
             Some(at) => e.context(format!("recorded at {at}")),
@@ -243,6 +253,9 @@ impl Executor {
         let mut outcome = Ok(());
         for buffer in &last {
             if let Err(e) = buffer.wait() {
+                if origin.as_ref().is_some_and(|origin| origin.told.load(Relaxed)) {
+                    continue;
+                }
                 let e = device_error(&e, "an execution failed");
                 outcome = Err(origin.as_ref().map_or(e.clone(), |origin| origin.explain(e)));
             }

@@ -209,7 +209,7 @@ fn send(
         State::Ready(slot) => slot.clone(),
         State::Pending { .. } => unreachable!("inputs of a region are ready"),
     };
-    let origin = Arc::new(Origin { about: variant.about.clone(), recorded_at });
+    let origin = Origin::new(variant.about.clone(), recorded_at);
     let mut results: SmallVec<[Option<Arc<Slot>>; 4]> =
         SmallVec::from_elem(None, variant.donors.len());
     let mut slots = Vec::with_capacity(cut.outputs.len());

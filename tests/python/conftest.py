@@ -1,4 +1,4 @@
-"""Fixtures that the tests share: a mode to run in, and Python programs in a process of their own."""
+"""Fixtures that the tests share: a mode to run in, Python programs in their own process."""
 
 import os
 import subprocess

@@ -2,11 +2,11 @@
 
 import os
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from multiprocessing.reduction import ForkingPickler
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 ROWS = torch.arange(24.0).reshape(12, 2)
@@ -111,6 +111,6 @@ def test_a_spawned_process_has_a_device_of_its_own():
 
 
 def test_device_memory_cannot_be_shared_with_another_process(used):
-    with pytest.raises(RuntimeError, match="only available on CPU|tpu"):
+    with pytest.raises(RuntimeError, match=r"only available on CPU|tpu"):
         ForkingPickler.dumps(used)
     assert pickle.loads(pickle.dumps(used)).sum().item() == 6, "a copy can be sent"

@@ -169,7 +169,7 @@ def test_many_ops_are_one_program_and_it_is_found_again():
         torch.tpu.synchronize()
         for again in (False, True):
             torch.tpu.reset_stats()
-            y = ((x * 3).relu() + 1).cumsum(0)
+            y = ((x * 3.0).relu() + 1).cumsum(0)
             y.cpu()
             stats = torch.tpu.stats()
             assert stats["ops_recorded"] == 4 and sum(stats["flushes"].values()) == 1

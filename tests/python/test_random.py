@@ -39,7 +39,12 @@ def test_a_draw_does_not_depend_on_the_mode(draw):
                 first, second = draw(), draw()
                 told.append((first.cpu(), second.cpu()))
     for first, second in told:
-        assert torch.equal(first, told[0][0]) and torch.equal(second, told[0][1])
+        for got, want in ((first, told[0][0]), (second, told[0][1])):
+            if draw is DRAWS["cauchy_"]:
+                # The same uniform numbers; XLA rounds the tangent of a fused loop otherwise.
+                torch.testing.assert_close(got, want, rtol=1e-6, atol=0)
+            else:
+                assert torch.equal(got, want)
         assert not torch.equal(first, second)
     torch.manual_seed(6)
     assert not torch.equal(draw().cpu(), told[0][0])
@@ -60,7 +65,7 @@ def test_the_distributions_are_right():
     perm = torch.randperm(1000, device="tpu").cpu()
     assert torch.equal(perm.sort().values, torch.arange(1000))
     kept = nn.functional.dropout(torch.ones(n, device="tpu"), 0.25).cpu()
-    assert set(kept.unique().tolist()) == {0.0, pytest.approx(4 / 3)}
+    assert kept.unique().tolist() == pytest.approx([0, 4 / 3])
     assert abs((kept > 0).float().mean() - 0.75) < 0.02
 
 

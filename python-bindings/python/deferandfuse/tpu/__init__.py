@@ -258,6 +258,11 @@ def native_ops() -> list[str]:
 class _TpuModule(types.ModuleType):
     """Lets ``torch.tpu.eager_mode`` be read and assigned."""
 
+    # torch.utils.checkpoint keeps the random state only of a module that says so.
+    @property
+    def _initialized(self) -> bool:
+        return _core.is_open() and not _is_in_bad_fork()
+
     @property
     def eager_mode(self) -> EagerMode:
         return EagerMode(_core.mode())
