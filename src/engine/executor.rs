@@ -313,11 +313,13 @@ impl Worker {
                 }
             }
             Err(e) => {
+                // Before anybody can read it, and then take it back.
+                let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
+                failure.get_or_insert(e.clone());
+                drop(failure);
                 for slot in &call.outputs {
                     slot.buffer.settle(Err(e.clone()));
                 }
-                let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-                failure.get_or_insert(e);
             }
         }
     }

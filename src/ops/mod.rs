@@ -4,7 +4,7 @@
 //! in-place and `out=` variants, reading and writing through views, dtype conversion of what is
 //! written and memoisation are generic and happen elsewhere (`crate::trace`).
 //!
-//! ```ignore
+//! ```text
 //! r.op("aten::rsqrt", |a| a.float_unary(V::rsqrt));
 //! ```
 

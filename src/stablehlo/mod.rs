@@ -14,7 +14,7 @@ mod literal;
 mod printer;
 mod structure;
 
-use crate::ir::{Graph, Node, Number, Prim, TensorType, ValueId};
+use crate::ir::{BinaryOp, Graph, Node, Number, Prim, TensorType, ValueId};
 use printer::{Printer, Ref, Ty, Val, put};
 
 /// What the function takes, in the order of its arguments: the inputs, then the packed floats if
@@ -42,9 +42,12 @@ pub fn module(graph: &Graph, params: &Params<'_>) -> String {
     signature(&mut p, graph, params);
     // What each node's results are called; meaningful for live nodes only.
     let mut names: Vec<Ref> = vec![Ref::Arg(0); graph.nodes().len()];
+    let mut known = vec![false; graph.nodes().len()];
     for (i, node) in graph.nodes().iter().enumerate() {
         if live[i] {
-            names[i] = emit(&mut p, graph, &names, node, params);
+            known[i] = is_known(node, &known);
+            let guard = known[i] && may_trap(graph, node);
+            names[i] = emit(&mut p, graph, &names, node, params, guard);
         }
     }
     put!(p, "    return");
@@ -91,8 +94,29 @@ fn result(names: &[Ref], v: ValueId) -> Ref {
     }
 }
 
-/// Prints one node and returns its name.
-fn emit(p: &mut Printer, graph: &Graph, names: &[Ref], node: &Node, params: &Params<'_>) -> Ref {
+/// Whether a compiler can work the node's value out.
+fn is_known(node: &Node, known: &[bool]) -> bool {
+    !matches!(node.prim, Prim::Input(_) | Prim::Scalar(_))
+        && node.inputs.iter().all(|v| known[v.node as usize])
+}
+
+/// MLIR divides constant integers as the host does: by zero, that ends the process.
+fn may_trap(graph: &Graph, node: &Node) -> bool {
+    let [_, divisor] = node.inputs[..] else { return false };
+    matches!(node.prim, Prim::Binary(BinaryOp::Div | BinaryOp::Rem))
+        && node.types[0].dtype.is_integral()
+        && !matches!(&graph.node(divisor.node).prim, Prim::Constant(n) if n.to_i64() != 0)
+}
+
+/// Prints one node and returns its name. `guard`: the compiler must not work it out.
+fn emit(
+    p: &mut Printer,
+    graph: &Graph,
+    names: &[Ref],
+    node: &Node,
+    params: &Params<'_>,
+    guard: bool,
+) -> Ref {
     let operands: smallvec::SmallVec<[Val; 4]> = (node.inputs.iter())
         .map(|&v| Val { name: result(names, v), ty: graph.ty(v).clone() })
         .collect();
@@ -106,6 +130,10 @@ fn emit(p: &mut Printer, graph: &Graph, names: &[Ref], node: &Node, params: &Par
         Prim::Scalar(slot) => scalar(p, *slot, ty, params),
         Prim::Constant(n) => p.constant(*n, ty).name,
         Prim::Unary(op) => elementwise::unary(p, *op, &x[0]).name,
+        Prim::Binary(op) if guard => {
+            let divisor = p.same("stablehlo.optimization_barrier", &[&x[1]]);
+            elementwise::binary(p, *op, &x[0], &divisor).name
+        }
         Prim::Binary(op) => elementwise::binary(p, *op, &x[0], &x[1]).name,
         Prim::Compare(dir) => p.compare(*dir, &x[0], &x[1]).name,
         Prim::Select => elementwise::select(p, &x[0], &x[1], &x[2]).name,

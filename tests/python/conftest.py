@@ -22,6 +22,10 @@ TPU_ONLY = (
 collect_ignore = list(TPU_ONLY) if harness.DEVICE != "tpu" else []
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "falls_back(op, ...): ops that may run on the CPU here")
+
+
 @pytest.fixture(params=harness.MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     """The test runs once in each mode, and leaves no failure behind for the next."""

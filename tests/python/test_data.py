@@ -42,9 +42,14 @@ def test_data_loader(mode, workers, pin_memory):
 
 def test_shuffling_with_a_generator_on_the_cpu():
     order = [
-        torch.cat([b for (b,) in DataLoader(
-            TensorDataset(ROWS), shuffle=True, generator=torch.Generator().manual_seed(4)
-        )])
+        torch.cat(
+            [
+                b
+                for (b,) in DataLoader(
+                    TensorDataset(ROWS), shuffle=True, generator=torch.Generator().manual_seed(4)
+                )
+            ]
+        )
         for _ in range(2)
     ]
     assert torch.equal(*order) and not torch.equal(order[0], ROWS)

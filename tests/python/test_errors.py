@@ -1,12 +1,15 @@
 """Errors say what failed, on which op and shapes, and where it was recorded; then all goes on."""
 
 import inspect
+import pathlib
 import re
+import subprocess
 import warnings
 
 import harness
 import pytest
 import torch
+from deferandfuse import _env
 from torch.nn import functional as F
 
 # 2^42 float32: 16 TiB.
@@ -177,8 +180,11 @@ def allocated_while_running() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", [allocated_at_launch, allocated_while_running])
-@pytest.mark.parametrize("read", [lambda x: x.sum().item(), lambda x: torch.tpu.synchronize()],
-                         ids=["read", "synchronize"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda x: x.sum().item(), lambda x: torch.tpu.synchronize()],
+    ids=["read", "synchronize"],
+)
 def test_out_of_memory(mode, make, read):
     with pytest.raises(torch.OutOfMemoryError) as caught:
         x = make()
@@ -198,8 +204,9 @@ def test_what_depends_on_a_failure_fails_with_it(mode):
     first = inspect.getsourcelines(allocated_at_launch)[1]
     # A region fails as a whole, so this one must not be in the same.
     torch.tpu.flush()
-    y, other = x[:3] + 1, torch.ones(3, device="tpu")
+    other = torch.ones(3, device="tpu")
     torch.tpu.flush()
+    y = x[:3] + 1
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError) as caught:
             (y * 2).cpu()
@@ -210,19 +217,82 @@ def test_what_depends_on_a_failure_fails_with_it(mode):
     assert y.sum().item() == 3, "and a failed tensor can be written anew"
 
 
-def test_a_program_that_xla_refuses(mode):
-    """XLA:CPU has no maximum of complex numbers; torch has none either."""
-    # From the host: of constants XLA would make a constant.
-    x = torch.ones(4, dtype=torch.complex64).to("tpu")
-    with pytest.raises(RuntimeError) as caught:
-        x.scatter_reduce(0, ints(4), x, "amax").cpu()
-    told = str(caught.value)
-    for part in ("XLA can't compile this program", "aten::scatter_reduce.two(complex64[4]",
-                 f"recorded at {__file__}"):
-        assert part in told, told
-    # It is refused again, rather than taken from a cache of half-made programs.
-    with pytest.raises(RuntimeError, match="XLA can't compile"):
-        x.scatter_reduce(0, ints(4), x, "amax").cpu()
+# A plugin that is the real one, but hands its compiler half of any program with a sine in it.
+REFUSING_PLUGIN = r"""
+#include <dlfcn.h>
+#include <cstring>
+#include "pjrt_c_api.h"
+
+static PJRT_Client_Compile* compile;
+
+static PJRT_Error* compile_without_sine(PJRT_Client_Compile_Args* args) {
+  PJRT_Program half = *args->program;
+  if (memmem(half.code, half.code_size, "stablehlo.sine", 14) == nullptr) return compile(args);
+  half.code_size /= 2;
+  args->program = &half;
+  return compile(args);
+}
+
+extern "C" const PJRT_Api* GetPjrtApi() {
+  static PJRT_Api api;
+  void* plugin = dlopen(REAL, RTLD_NOW | RTLD_LOCAL);
+  const PJRT_Api* real = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(plugin, "GetPjrtApi"))();
+  memcpy(&api, real, real->struct_size < sizeof api ? real->struct_size : sizeof api);
+  compile = api.PJRT_Client_Compile;
+  api.PJRT_Client_Compile = &compile_without_sine;
+  return &api;
+}
+"""
+
+
+def test_a_program_that_xla_refuses(run_python, tmp_path):
+    real = _env.plugin_paths()[0]
+    header = next(pathlib.Path(real).parent.rglob("pjrt_c_api.h"))
+    source, plugin = tmp_path / "refusing.cpp", tmp_path / "refusing.so"
+    source.write_text(REFUSING_PLUGIN)
+    subprocess.run(
+        [
+            "g++",
+            "-std=c++17",
+            "-shared",
+            "-fPIC",
+            f"-I{header.parent}",
+            f'-DREAL="{real}"',
+            source,
+            "-o",
+            plugin,
+            "-ldl",
+        ],
+        check=True,
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import torch
+x = torch.linspace(0, 1, 4, device="tpu")
+for mode in ("strict", "debug", "defer_and_fuse"):
+    torch.tpu.set_eager_mode(mode)
+    for again in range(2):
+        try:
+            y = x.sin()
+            assert mode != "debug"
+            (y + 1).cpu()
+        except RuntimeError as e:
+            told = str(e)
+            for part in ("XLA can't compile this program", "aten::sin(float32[4])",
+                         "program.py:8 in <module>" if mode != "defer_and_fuse" else "program.py"):
+                assert part in told, (mode, part, told)
+        else:
+            raise SystemExit(mode + ": no error")
+    assert x.cos().sum().item() > 0
+    torch.tpu.synchronize()
+print("done")
+"""
+    )
+    done = run_python(
+        f"import runpy; runpy.run_path({str(program)!r})", TORCHTPU_PJRT_PLUGIN=str(plugin)
+    )
+    assert done.stdout.strip() == "done"
 
 
 def test_an_error_in_the_backward_pass_names_the_node(mode):

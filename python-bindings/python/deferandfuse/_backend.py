@@ -56,7 +56,8 @@ def activate() -> None:
 
     torch._register_device_module(_NAME, tpu)
     torch.utils.generate_methods_for_privateuse1_backend(
-        unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
+        for_storage=True,
+        unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8],
     )
     _print_from_host()
     _active = True
