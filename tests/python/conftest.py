@@ -13,6 +13,7 @@ import torch
 TPU_ONLY = (
     "test_import.py",
     "test_modes.py",
+    "test_modules.py",
     "test_tensors.py",
     "test_errors.py",
     "test_random.py",
@@ -32,6 +33,15 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     with harness.mode(request.param):
         yield request.param
     torch.tpu.synchronize()
+
+
+@pytest.fixture
+def native(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing in the test may need the CPU, but for the op that a test is marked with."""
+    before = harness.fallbacks()
+    yield
+    marker = request.node.get_closest_marker("falls_back")
+    assert set(harness.new_fallbacks(before)) <= set(marker.args if marker else ())
 
 
 @pytest.fixture

@@ -38,3 +38,16 @@ def no_fallback() -> Iterator[None]:
     before = fallbacks()
     yield
     assert not new_fallbacks(before), f"ran on the CPU: {new_fallbacks(before)}"
+
+
+def same(got, want) -> None:
+    """Raises AssertionError unless two tensors agree in values, bit for bit, shape and dtype."""
+    assert got.dtype == want.dtype and got.shape == want.shape
+    got, want = got.cpu().resolve_conj().resolve_neg(), want.resolve_conj().resolve_neg()
+    got, want = (t.clone(memory_format=torch.contiguous_format).view(-1) for t in (got, want))
+    assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)), f"{got}\nnot\n{want}"
+
+
+def grid(device: str) -> torch.Tensor:
+    """The 3x4 tensor that most tests share, so that they share programs too."""
+    return torch.arange(12.0).reshape(3, 4).to(device)
