@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::types::{Ty, intern};
 use super::view::{self, Window};
 use crate::ensure;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ir::types::contiguous_strides;
 use crate::ir::{Builder, Graph, Number, Prim, TensorType, V, ValueId};
 use crate::ops::args::{Item, Num};
@@ -592,9 +592,4 @@ pub fn signature(name: &str, args: &[Arg<'_>]) -> String {
         })
         .collect();
     format!("{name}({})", parts.join(", "))
-}
-
-/// The error of an op whose arguments the engine has no definition for.
-pub fn not_implemented(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::NotImplemented, message)
 }

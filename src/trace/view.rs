@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use crate::ensure;
 use crate::error::Result;
-use crate::ir::types::contiguous_strides;
 use crate::ir::{DType, ScatterKind, Shape, V};
 
 /// Which elements of a storage a tensor has. In elements.
@@ -298,9 +297,4 @@ pub fn reinterpret<'b>(base: V<'b>, dtype: DType) -> Result<V<'b>> {
         flat.numel() * a
     );
     Ok(flat.reshape(&[flat.numel() / ratio, ratio]).bitcast(dtype))
-}
-
-/// The window of a whole contiguous tensor.
-pub fn whole(sizes: &[i64]) -> (Shape, Shape) {
-    (sizes.into(), contiguous_strides(sizes))
 }
