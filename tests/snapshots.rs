@@ -123,7 +123,7 @@ impl Bench {
 
     fn module(mut self) -> String {
         let trace = std::mem::take(&mut self.recorder.trace);
-        let cut = region::cut(&trace, &mut self.recorder.store, |()| true);
+        let cut = region::cut(&trace, trace.steps.len(), &mut self.recorder.store, |()| true);
         let store = &self.recorder.store;
         let inputs = cut.inputs.iter().map(|&v| store.value(v).ty.tensor_type().clone()).collect();
         let program = region::build(&trace, &cut, inputs, &cut.runtime);

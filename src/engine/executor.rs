@@ -8,11 +8,12 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use smallvec::SmallVec;
 
 use super::promise::Promise;
-use super::{PluginPaths, device_error};
+use super::{Engine, PluginPaths, device_error};
 use crate::error::{Error, Result};
 use crate::observe::Ledger;
 use crate::observe::stats::Times;
 use crate::pjrt;
+use crate::trace::recorder::LocationId;
 
 /// Calls that recording may be ahead of execution.
 const QUEUE: usize = 256;
@@ -22,7 +23,7 @@ pub struct Origin {
     /// Made into text only if something failed.
     pub about: Arc<dyn Fn() -> String + Send + Sync>,
     /// The source line of the last op.
-    pub recorded_at: Option<String>,
+    recorded_at: LocationId,
     /// Somebody has read that it failed.
     told: AtomicBool,
 }
@@ -30,7 +31,7 @@ pub struct Origin {
 impl Origin {
     pub fn new(
         about: Arc<dyn Fn() -> String + Send + Sync>,
-        recorded_at: Option<String>,
+        recorded_at: LocationId,
     ) -> Arc<Origin> {
         Arc::new(Origin { about, recorded_at, told: AtomicBool::new(false) })
     }
@@ -38,7 +39,7 @@ impl Origin {
     pub fn explain(&self, e: Error) -> Error {
         self.told.store(true, Relaxed);
         let e = e.context(format!("running {}", (self.about)()));
-        match &self.recorded_at {
+        match Engine::global().location(self.recorded_at) {
             Some(at) => e.context(format!("recorded at {at}")),
             None => e,
         }

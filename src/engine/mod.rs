@@ -9,12 +9,12 @@ mod executor;
 mod flush;
 mod host;
 mod promise;
+mod regions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use ahash::RandomState;
 use smallvec::SmallVec;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -22,19 +22,20 @@ use crate::observe::stats::{Location, Times};
 use crate::observe::{Ledger, Locations, Stats};
 use crate::ops::{Arg, OpId, registry};
 use crate::pjrt;
-use crate::policy::{self, Limits, Mode, Pending, Reason};
+use crate::policy::{Limits, Mode, Policy, Reason};
 use crate::trace::template::Sizing;
 use crate::trace::{CellId, Recorded, Recorder, Template, Ty};
 
 use executor::Executor;
 pub use executor::Slot;
+use regions::Regions;
 
 /// What recording works on.
 struct Core {
     recorder: Recorder<Arc<Slot>>,
-    regions: HashMap<Box<[u64]>, flush::Region, RandomState>,
+    regions: Regions,
     stats: Stats,
-    limits: Limits,
+    policy: Policy,
 }
 
 /// Where to look for a plugin, as the Python package knows it.
@@ -83,9 +84,9 @@ impl Engine {
         Engine {
             core: Mutex::new(Core {
                 recorder: Recorder::default(),
-                regions: HashMap::default(),
+                regions: Regions::default(),
                 stats: Stats::default(),
-                limits: Limits::from_env(),
+                policy: Policy::new(Limits::from_env()),
             }),
             executor: OnceLock::new(),
             mode: AtomicU8::new(Mode::default() as u8),
@@ -184,10 +185,13 @@ impl Engine {
             Recorded::NoCount => return Err(Error::runtime("the op's size is not its result")),
         };
         let mode = self.mode();
-        let trace = &core.recorder.trace;
-        let pending = Pending { ops: trace.steps.len(), bytes: trace.bytes };
-        if let Some(reason) = policy::after_step(mode, &core.limits, pending) {
-            self.flush_core(core, executor, reason);
+        let Recorder { trace, store, .. } = &core.recorder;
+        if let Some((reason, lengths)) = core.policy.after_step(mode, trace, store) {
+            let mut flushed = 0;
+            for length in lengths {
+                self.flush_prefix(core, executor, reason, length - flushed);
+                flushed = length;
+            }
             if mode == Mode::Debug
                 && let Err(e) = executor.drain()
             {

@@ -296,6 +296,21 @@ impl Number {
         }
     }
 
+    /// Somebody may have written it: an integer, a decimal of up to six digits, or a fraction of a
+    /// small power of two. Any other float was computed.
+    pub fn is_plain(self) -> bool {
+        let plain = |bits: u64| {
+            let x = f64::from_bits(bits);
+            let low_mantissa = bits & ((1 << 44) - 1);
+            !x.is_finite() || low_mantissa == 0 || format!("{x:.5e}").parse() == Ok(x)
+        };
+        match self {
+            Number::Bool(_) | Number::Int(_) => true,
+            Number::Float(x) => plain(x),
+            Number::Complex(re, im) => plain(re) && plain(im),
+        }
+    }
+
     /// The (real) value as a float.
     pub fn to_f64(self) -> f64 {
         match self {
@@ -384,5 +399,20 @@ impl From<i64> for Number {
 impl From<bool> for Number {
     fn from(v: bool) -> Number {
         Number::Bool(v)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_numbers_are_those_that_people_write() {
+        for x in [0.0, -1.0, 0.1, 1e-3, 3e-4, 0.999, 1e-8, 0.125, f64::INFINITY, 0.000_976_562_5] {
+            assert!(Number::float(x).is_plain(), "{x}");
+        }
+        for x in [0.1 + 0.2, 1.0 / 3.0, 1e-3 / (1.0 - 0.9), 0.999f64.sqrt(), 1.234_567_8] {
+            assert!(!Number::float(x).is_plain(), "{x}");
+        }
     }
 }

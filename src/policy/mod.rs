@@ -3,8 +3,15 @@
 //! A decision is a function of the op stream alone, never of time, threads or addresses, so that
 //! every rank of a distributed program cuts its trace at the same places.
 
+mod repetition;
+
 use std::fmt;
 use std::str::FromStr;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::trace::{Store, Trace};
+pub use repetition::Repetition;
 
 /// How eagerly recorded ops run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,6 +61,8 @@ pub enum Reason {
     Synchronize,
     /// `torch.tpu.flush()`, an event, or a change of mode.
     Explicit,
+    /// The ops repeat themselves, and an iteration is complete.
+    Repetition,
     /// As many ops as `Limits::ops` are pending.
     PendingOps,
     /// Results of `Limits::bytes` are pending.
@@ -68,6 +77,7 @@ impl fmt::Display for Reason {
             Reason::ResultSize => "result_size",
             Reason::Synchronize => "synchronize",
             Reason::Explicit => "explicit",
+            Reason::Repetition => "repetition",
             Reason::PendingOps => "pending_ops",
             Reason::PendingBytes => "pending_bytes",
         })
@@ -85,7 +95,7 @@ pub struct Limits {
 impl Default for Limits {
     /// A training step of a model of some hundred layers fits; an unread loop stays bounded.
     fn default() -> Limits {
-        Limits { ops: 10_000, bytes: 16 << 30 }
+        Limits { ops: 16_384, bytes: 16 << 30 }
     }
 }
 
@@ -101,20 +111,48 @@ impl Limits {
     }
 }
 
-/// What is pending, as far as a decision may look at it.
-#[derive(Clone, Copy, Debug)]
-pub struct Pending {
-    pub ops: usize,
-    pub bytes: u64,
+/// A reason to flush, and what to flush: prefixes of the trace, each of so many steps counted from
+/// its present start, one region after the other.
+pub type Decision = (Reason, SmallVec<[usize; 1]>);
+
+/// Decides after each op that was recorded.
+#[derive(Debug)]
+pub struct Policy {
+    pub limits: Limits,
+    repetition: Repetition,
 }
 
-/// Whether to flush after an op was recorded, and why.
-pub fn after_step(mode: Mode, limits: &Limits, pending: Pending) -> Option<Reason> {
-    match mode {
-        Mode::Strict | Mode::Debug => Some(Reason::EachOp),
-        Mode::DeferAndFuse if pending.ops >= limits.ops => Some(Reason::PendingOps),
-        Mode::DeferAndFuse if pending.bytes >= limits.bytes => Some(Reason::PendingBytes),
-        Mode::DeferAndFuse => None,
+impl Policy {
+    pub fn new(limits: Limits) -> Policy {
+        Policy { limits, repetition: Repetition::default() }
+    }
+
+    /// Whether to flush after the last step of `trace`, and why.
+    pub fn after_step<B>(
+        &mut self,
+        mode: Mode,
+        trace: &Trace,
+        store: &Store<B>,
+    ) -> Option<Decision> {
+        let pending = trace.steps.len();
+        if mode != Mode::DeferAndFuse {
+            return Some((Reason::EachOp, smallvec![pending]));
+        }
+        let last = trace.steps.last()?;
+        if self.repetition.cuts_after(last.template.id) {
+            return Some((Reason::Repetition, smallvec![pending]));
+        }
+        let cuts = self.repetition.find(trace, store);
+        if !cuts.is_empty() {
+            return Some((Reason::Repetition, cuts.into()));
+        }
+        if pending >= self.limits.ops {
+            return Some((Reason::PendingOps, smallvec![repetition::landmark(trace)]));
+        }
+        if trace.bytes >= self.limits.bytes {
+            return Some((Reason::PendingBytes, smallvec![pending]));
+        }
+        None
     }
 }
 
@@ -128,16 +166,5 @@ mod tests {
             assert_eq!(mode.name().parse(), Ok(mode));
         }
         assert!("eager".parse::<Mode>().is_err_and(|e| e.contains("defer_and_fuse")));
-    }
-
-    #[test]
-    fn only_limits_flush_a_deferred_trace() {
-        let limits = Limits { ops: 10, bytes: 100 };
-        let decide = |ops, bytes| after_step(Mode::DeferAndFuse, &limits, Pending { ops, bytes });
-        assert_eq!(decide(9, 99), None);
-        assert_eq!(decide(10, 0), Some(Reason::PendingOps));
-        assert_eq!(decide(1, 100), Some(Reason::PendingBytes));
-        let eager = Pending { ops: 1, bytes: 0 };
-        assert_eq!(after_step(Mode::Strict, &limits, eager), Some(Reason::EachOp));
     }
 }

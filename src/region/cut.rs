@@ -2,7 +2,7 @@
 
 use crate::ir::Number;
 use crate::trace::store::State;
-use crate::trace::{Store, Trace, Ty, ValueId};
+use crate::trace::{Step, Store, Trace, Ty, ValueId};
 
 /// Where a step's operand comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,14 +34,21 @@ pub struct Cut {
     pub key: Vec<u64>,
 }
 
-/// Cuts the whole trace into one region. `may_donate`: whether a ready value that nothing holds
-/// any more is the only one with its buffer.
-pub fn cut<B>(trace: &Trace, store: &mut Store<B>, may_donate: impl Fn(&B) -> bool) -> Cut {
+/// Cuts the first `length` steps of a trace off as one region. `may_donate`: whether a ready value
+/// that nothing holds any more is the only one with its buffer.
+pub fn cut<B>(
+    trace: &Trace,
+    length: usize,
+    store: &mut Store<B>,
+    may_donate: impl Fn(&B) -> bool,
+) -> Cut {
+    let (steps, rest) = trace.steps.split_at(length);
+    await_inputs(rest, store, true);
     let mut cut = Cut::default();
-    let needed = live_steps(trace, store);
+    let needed = live_steps(steps, store);
     // Position of a needed step within the region.
-    let mut position = vec![0u32; trace.steps.len()];
-    for (i, step) in trace.steps.iter().enumerate().filter(|(i, _)| needed[*i]) {
+    let mut position = vec![0u32; steps.len()];
+    for (i, step) in steps.iter().enumerate().filter(|(i, _)| needed[*i]) {
         let at = cut.steps.len() as u32;
         position[i] = at;
         cut.steps.push(i as u32);
@@ -71,7 +78,7 @@ pub fn cut<B>(trace: &Trace, store: &mut Store<B>, may_donate: impl Fn(&B) -> bo
         }
         let mut live = 0u64;
         for (output, &value) in step.outputs.iter().enumerate() {
-            if store.value(value).holders > 0 {
+            if lives_on(store, value) {
                 live |= 1 << (output % 64);
                 cut.outputs.push((value, at, output as u16));
             }
@@ -84,13 +91,27 @@ pub fn cut<B>(trace: &Trace, store: &mut Store<B>, may_donate: impl Fn(&B) -> bo
         store.value_mut(input).mark = 0;
     }
     donate(&mut cut, store, may_donate);
+    await_inputs(rest, store, false);
     cut
 }
 
-fn live_steps<B>(trace: &Trace, store: &Store<B>) -> Vec<bool> {
-    let mut needed = vec![false; trace.steps.len()];
-    for (i, step) in trace.steps.iter().enumerate().rev() {
-        needed[i] |= step.outputs.iter().any(|&v| store.value(v).holders > 0);
+/// Marks, or unmarks, what the steps after a region read.
+fn await_inputs<B>(rest: &[Step], store: &mut Store<B>, awaited: bool) {
+    for &input in rest.iter().flat_map(|step| &step.inputs) {
+        store.value_mut(input).awaited = awaited;
+    }
+}
+
+/// Something needs the value after the region.
+fn lives_on<B>(store: &Store<B>, value: ValueId) -> bool {
+    let value = store.value(value);
+    value.holders > 0 || value.awaited
+}
+
+fn live_steps<B>(steps: &[Step], store: &Store<B>) -> Vec<bool> {
+    let mut needed = vec![false; steps.len()];
+    for (i, step) in steps.iter().enumerate().rev() {
+        needed[i] |= step.outputs.iter().any(|&v| lives_on(store, v));
         if needed[i] {
             for &input in &step.inputs {
                 if let State::Pending { step, .. } = store.value(input).state {
@@ -110,7 +131,7 @@ fn donate<B>(cut: &mut Cut, store: &mut Store<B>, may_donate: impl Fn(&B) -> boo
     }
     for &input in &cut.inputs {
         let value = store.value(input);
-        let dies = value.holders == 0
+        let dies = !lives_on(store, input)
             && matches!(&value.state, State::Ready(buffer) if may_donate(buffer));
         let heir = dies.then(|| heir(store, input, value.ty)).flatten();
         let output = heir.map(|heir| store.value(heir).mark - 1);
@@ -126,12 +147,11 @@ fn donate<B>(cut: &mut Cut, store: &mut Store<B>, may_donate: impl Fn(&B) -> boo
     }
 }
 
-/// The last value of the storage that `input` was once in, if it is an output not yet taken.
+/// The first value after `input` in its storage that the region hands on, if its buffer is free.
 fn heir<B>(store: &Store<B>, input: ValueId, ty: Ty) -> Option<ValueId> {
     let mut at = store.successor(input)?;
-    while store.value(at).holders == 0 {
+    while store.value(at).mark == 0 {
         at = store.successor(at)?;
     }
-    let value = store.value(at);
-    (value.mark != 0 && value.ty == ty).then_some(at)
+    (store.value(at).ty == ty).then_some(at)
 }

@@ -265,7 +265,15 @@ impl Printer {
             let real = self.part("stablehlo.real", x);
             return self.convert(&real, to);
         }
-        self.call("stablehlo.convert", &[x], format_args!(""), x.ty.with_dtype(to))
+        let ty = x.ty.with_dtype(to);
+        if from.is_bool() && to.is_inexact() {
+            // XLA takes a product with a converted predicate for a selection, which loses the NaN
+            // of inf * 0.
+            let (one, zero) =
+                (self.constant(Number::Int(1), &ty), self.constant(super::zero(), &ty));
+            return self.call("stablehlo.select", &[x, &one, &zero], format_args!(""), ty);
+        }
+        self.call("stablehlo.convert", &[x], format_args!(""), ty)
     }
 }
 

@@ -144,4 +144,24 @@ impl<B> Recorder<B> {
         self.trace.steps.push(step);
         Ok(Recorded::Step(template, fresh))
     }
+
+    /// Drops the first `length` steps, which were flushed, with the values that only they knew.
+    pub fn forget(&mut self, length: usize) {
+        for step in self.trace.steps.drain(..length) {
+            for &input in &step.inputs {
+                self.store.was_read(input);
+            }
+            for &output in &step.outputs {
+                self.store.settle(output);
+            }
+        }
+        self.trace.bytes = 0;
+        for (i, step) in self.trace.steps.iter().enumerate() {
+            for (output, &value) in step.outputs.iter().enumerate() {
+                let value = self.store.value_mut(value);
+                value.state = State::Pending { step: i as u32, output: output as u16 };
+                self.trace.bytes += value.ty.bytes();
+            }
+        }
+    }
 }

@@ -34,6 +34,8 @@ pub struct Value<B> {
     successor: Option<(ValueId, u64)>,
     /// Scratch of whoever numbers the values of a trace.
     pub mark: u32,
+    /// While a part of the trace is cut: the rest reads it.
+    pub awaited: bool,
 }
 
 #[derive(Debug)]
@@ -167,8 +169,17 @@ impl<B> Store<B> {
     pub fn new_value(&mut self, ty: Ty, state: State<B>) -> ValueId {
         self.next_serial += 1;
         let serial = self.next_serial;
-        let (successor, mark) = (None, 0);
-        self.values.insert(Value { ty, state, holders: 0, uses: 0, serial, successor, mark })
+        let (successor, mark, awaited) = (None, 0, false);
+        self.values.insert(Value {
+            ty,
+            state,
+            holders: 0,
+            uses: 0,
+            serial,
+            successor,
+            mark,
+            awaited,
+        })
     }
 
     /// The value that replaced this one in its cell, if it still exists.
@@ -194,13 +205,17 @@ impl<B> Store<B> {
         }
     }
 
-    /// Forgets the pending reads of a value; removes it if nothing holds it.
+    /// A pending read of a value was done; removes the value if it was the last and nothing holds
+    /// it.
+    pub fn was_read(&mut self, id: ValueId) {
+        self.value_mut(id).uses -= 1;
+        self.settle(id);
+    }
+
+    /// Removes a value that nothing holds and nobody will read.
     pub fn settle(&mut self, id: ValueId) {
-        if let Some(value) = self.values.get_mut(id) {
-            value.uses = 0;
-            if value.holders == 0 {
-                self.values.remove(id);
-            }
+        if self.values.get(id).is_some_and(|v| v.holders == 0 && v.uses == 0) {
+            self.values.remove(id);
         }
     }
 

@@ -132,6 +132,9 @@ for (name, f), dtype in itertools.product(ACTIVATIONS, (f32, bf16, f64)):
     row(f"{name} {dtype}", f, MODEST.to(dtype), ulps=64 if dtype is f32 else
         8 if dtype is bf16 else 64)
 
+for dtype in (torch.float16, bf16, f32, f64):
+    row(f"times a mask {dtype}", lambda x: x * (x < 0.5), SPECIAL.to(dtype), signed_zero=True)
+
 BINARY = words("""
     add sub mul div true_divide floor_divide remainder fmod maximum minimum fmax fmin eq ne lt
     le gt ge logical_and logical_or logical_xor atan2 hypot copysign pow xlogy logaddexp
