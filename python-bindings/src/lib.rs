@@ -90,9 +90,31 @@ mod _core {
         out.set_item("recompiled_for_number", stats.recompiled_for_number)?;
         out.set_item("cache_hits", stats.cache_hits)?;
         out.set_item("executions", times.executions.load(relaxed))?;
+        out.set_item("optimise_seconds", seconds(&times.optimise))?;
         out.set_item("compile_seconds", seconds(&times.compile))?;
         out.set_item("execute_seconds", seconds(&times.execute))?;
+        let disk = PyDict::new(py);
+        let folder = engine.cache_folder().map(|path| path.display().to_string());
+        disk.set_item("folder", folder)?;
+        for (name, count) in [
+            ("hits", &times.disk.hits),
+            ("misses", &times.disk.misses),
+            ("rejected", &times.disk.rejected),
+            ("unserialisable", &times.disk.unserialisable),
+            ("bytes_read", &times.disk.bytes_read),
+            ("bytes_written", &times.disk.bytes_written),
+        ] {
+            disk.set_item(name, count.load(relaxed))?;
+        }
+        disk.set_item("seconds", seconds(&times.load))?;
+        out.set_item("disk_cache", disk)?;
         Ok(out)
+    }
+
+    /// Waits for what is being written to the disk cache.
+    #[pyfunction]
+    fn finish_writing(py: Python<'_>) {
+        py.detach(|| Engine::global().finish_writing());
     }
 
     #[pyfunction]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use smallvec::SmallVec;
 
+use super::compile::{Compiler, Pending};
 use super::promise::Promise;
 use super::{Engine, PluginPaths, device_error};
 use crate::error::{Error, Result};
@@ -88,16 +89,6 @@ impl Drop for Slot {
     }
 }
 
-/// An executable with what running it needs to know.
-pub struct Compiled {
-    pub executable: pjrt::Executable,
-    /// Scratch bytes of a run, as the compiler planned it.
-    pub temporaries: u64,
-}
-
-/// A program that was sent to the compiler.
-pub type Pending = Arc<Promise<Arc<Compiled>>>;
-
 /// One execution.
 pub struct Call {
     pub program: Pending,
@@ -123,9 +114,9 @@ enum Job {
 pub struct Executor {
     client: Arc<pjrt::Client>,
     queue: Sender<Job>,
-    compilers: rayon::ThreadPool,
+    compiler: Arc<Compiler>,
+    pool: rayon::ThreadPool,
     ledger: Arc<Ledger>,
-    times: Arc<Times>,
     /// The first failure since somebody asked.
     failure: Arc<Mutex<Option<Error>>>,
     /// The last call: what "everything done" waits for.
@@ -145,7 +136,7 @@ impl Executor {
         let choice = pjrt::discover(&candidates).map_err(open)?;
         let plugin = pjrt::Plugin::load(choice.path).map_err(open)?;
         let client = Arc::new(pjrt::Client::new(plugin, &[]).map_err(open)?);
-        let compilers = rayon::ThreadPoolBuilder::new()
+        let pool = rayon::ThreadPoolBuilder::new()
             .thread_name(|i| format!("compile-{i}"))
             // LLVM recurses deeply on large modules.
             .stack_size(64 << 20)
@@ -155,9 +146,9 @@ impl Executor {
         let executor = Executor {
             client: client.clone(),
             queue,
-            compilers,
+            compiler: Arc::new(Compiler::new(client.clone(), times.clone())),
+            pool,
             ledger: ledger.clone(),
-            times: times.clone(),
             failure: Arc::default(),
             last: Arc::default(),
         };
@@ -202,31 +193,20 @@ impl Executor {
         Ok(Slot::new(Promise::kept(Arc::new(buffer)), bytes.len() as u64, None, ledger))
     }
 
-    /// Starts compiling a module on the pool. `small`: it has few operations, and compile time
-    /// matters more than what an optimiser may still find in them.
+    /// Starts making a module's program on the pool, as [`Compiler::make`] says.
     pub fn compile(
         &self,
         small: bool,
         module: impl FnOnce() -> Result<String> + Send + 'static,
     ) -> Pending {
         let promise = Pending::default();
-        let (client, times, result) = (self.client.clone(), self.times.clone(), promise.clone());
-        self.compilers.spawn(move || {
-            let start = Instant::now();
-            result.settle(module().and_then(|text| {
-                dump(&text);
-                let platform = client.platform_name();
-                let options = pjrt::CompileOptions::faithful(platform);
-                let options = if small { options.quick(platform) } else { options };
-                let executable = client
-                    .compile_with(&text, &options)
-                    .map_err(|e| device_error(&e, "XLA can't compile this program"))?;
-                let temporaries = executable.memory_stats().map_or(0, |s| s.temp.max(0) as u64);
-                Ok(Arc::new(Compiled { executable, temporaries }))
-            }));
-            times.compiled(start.elapsed());
-        });
+        let (compiler, result) = (self.compiler.clone(), promise.clone());
+        self.pool.spawn(move || compiler.make(small, module, &result));
         promise
+    }
+
+    pub fn compiler(&self) -> &Compiler {
+        &self.compiler
     }
 
     pub fn run(&self, call: Call) {
@@ -264,19 +244,6 @@ impl Executor {
         match self.failure.lock().unwrap_or_else(|e| e.into_inner()).take() {
             Some(e) => Err(e),
             None => outcome,
-        }
-    }
-}
-
-/// Writes a module into the folder `TORCHTPU_DUMP`, for a person to read. Named by its hash, so
-/// the same program has the same name in every run. A folder that can't be written is no reason
-/// to fail a program.
-fn dump(module: &str) {
-    if let Some(folder) = std::env::var_os("TORCHTPU_DUMP") {
-        let hash = crate::ir::graph::seeded().hash_one(module);
-        let path = std::path::Path::new(&folder).join(format!("region-{hash:016x}.mlir"));
-        if let Err(e) = std::fs::write(&path, module) {
-            tracing::warn!("{} can't be written: {e}", path.display());
         }
     }
 }

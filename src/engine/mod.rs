@@ -5,6 +5,7 @@
 //! Compilation happens on a pool beside it, in parallel for independent programs. Values become
 //! [`Slot`]s, promises of buffers; a failure travels along them to whoever reads.
 
+mod compile;
 mod executor;
 mod flush;
 mod host;
@@ -273,6 +274,22 @@ impl Engine {
 
     pub fn reset_stats(&self) {
         self.lock().stats = Stats::default();
+        self.times.reset();
+    }
+
+    /// Where compiled programs are kept for later processes; `None` if they aren't, or the device
+    /// wasn't opened yet.
+    pub fn cache_folder(&self) -> Option<&std::path::Path> {
+        self.executor.get()?.as_ref().ok()?.compiler().folder()
+    }
+
+    /// Waits for what is being written to the disk cache: before the process ends.
+    pub fn finish_writing(&self) {
+        if let Some(Ok(executor)) = self.executor.get()
+            && !self.is_forked()
+        {
+            executor.compiler().finish_writing();
+        }
     }
 
     pub fn times(&self) -> &Times {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::executor::{Executor, Pending, Slot};
+use super::compile::Pending;
+use super::executor::{Executor, Slot};
 use crate::ir::dtype::Category;
 use crate::ir::{Number, TensorType};
 use crate::ops::registry;

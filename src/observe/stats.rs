@@ -14,7 +14,7 @@ pub struct Stats {
     pub flushes: BTreeMap<Reason, u64>,
     /// Ops of flushed traces that no live value needed.
     pub ops_dead: u64,
-    /// Distinct programs sent to the compiler.
+    /// Distinct programs asked for, whether they had to be compiled or were on disk.
     pub regions_compiled: u64,
     /// Flushes whose program was there already.
     pub cache_hits: u64,
@@ -22,22 +22,58 @@ pub struct Stats {
     pub recompiled_for_number: u64,
 }
 
-/// Time spent, in nanoseconds, by threads that don't hold the recorder.
+/// Time spent, in nanoseconds, and events counted by threads that don't hold the recorder.
 #[derive(Debug, Default)]
 pub struct Times {
+    /// Making programs cheaper, and writing them as text.
+    pub optimise: AtomicU64,
+    /// In the plugin's compiler.
     pub compile: AtomicU64,
+    /// Looking programs up on disk and loading them, whether they were there or not.
+    pub load: AtomicU64,
     pub execute: AtomicU64,
     pub executions: AtomicU64,
+    pub disk: Disk,
+}
+
+/// What the disk cache did.
+#[derive(Debug, Default)]
+pub struct Disk {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    /// Files that were damaged, foreign, or refused by the plugin. Misses, too.
+    pub rejected: AtomicU64,
+    /// Programs that the plugin can't serialise.
+    pub unserialisable: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub bytes_written: AtomicU64,
+}
+
+/// Adds a duration to a sum of nanoseconds.
+pub fn add(sum: &AtomicU64, took: std::time::Duration) {
+    sum.fetch_add(took.as_nanos() as u64, Relaxed);
 }
 
 impl Times {
-    pub fn compiled(&self, took: std::time::Duration) {
-        self.compile.fetch_add(took.as_nanos() as u64, Relaxed);
+    pub fn executed(&self, took: std::time::Duration) {
+        add(&self.execute, took);
+        self.executions.fetch_add(1, Relaxed);
     }
 
-    pub fn executed(&self, took: std::time::Duration) {
-        self.execute.fetch_add(took.as_nanos() as u64, Relaxed);
-        self.executions.fetch_add(1, Relaxed);
+    pub fn reset(&self) {
+        let Times { optimise, compile, load, execute, executions, disk } = self;
+        let Disk { hits, misses, rejected, unserialisable, bytes_read, bytes_written } = disk;
+        let times = [optimise, compile, load, execute, executions];
+        for sum in times.into_iter().chain([
+            hits,
+            misses,
+            rejected,
+            unserialisable,
+            bytes_read,
+            bytes_written,
+        ]) {
+            sum.store(0, Relaxed);
+        }
     }
 }
 

@@ -30,11 +30,13 @@
 
 mod abi;
 mod buffer;
+mod cache;
 mod client;
 mod discover;
 mod error;
 mod event;
 mod executable;
+mod identity;
 mod options;
 mod plugin;
 // Generated, see generate-sys.sh: C names, and the whole API where we use a part of it.
@@ -52,11 +54,13 @@ mod sys;
 use std::path::Path;
 
 pub use buffer::{Buffer, DType};
+pub use cache::{Cache, Entry, Found, Key};
 pub use client::{Client, DeviceInfo, DeviceMemoryStats};
 pub use discover::{Candidates, Choice, PLUGIN_ENV, Reason, discover, tpu_present};
 pub use error::{ApiVersion, Error, ErrorCode, Result};
 pub use event::Event;
 pub use executable::{Executable, MemoryStats};
+pub use identity::Identity;
 pub use options::{CompileOptions, OptionValue};
 pub use plugin::{API_VERSION, Plugin};
 

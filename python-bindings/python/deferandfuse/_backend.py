@@ -1,5 +1,6 @@
 """Makes ``tpu`` a device of torch, once."""
 
+import atexit
 import os
 import sys
 import warnings
@@ -60,6 +61,8 @@ def activate() -> None:
         unsupported_dtype=[torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8],
     )
     _print_from_host()
+    # Else the last program of a short script would never get onto disk.
+    atexit.register(_core.finish_writing)
     _active = True
 
 
