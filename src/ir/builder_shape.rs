@@ -114,15 +114,40 @@ impl<'b> V<'b> {
         self.b.add(Prim::DynamicSlice(sizes.into()), &operands)
     }
 
-    /// This value with the box at the constant position `starts` replaced by `update`.
-    pub fn update_slice(self, update: V<'b>, starts: &[i64]) -> V<'b> {
+    /// `count` positions of one dimension from `start` on.
+    pub fn dynamic_slice_dim(self, dim: usize, start: V<'b>, count: i64) -> V<'b> {
+        let mut sizes = self.sizes();
+        sizes[dim] = count;
+        self.dynamic_slice(&self.starts_at(dim, start), &sizes)
+    }
+
+    /// This value with the box at `starts` (i64, no dimensions) replaced by `update`.
+    pub fn dynamic_update_slice(self, update: V<'b>, starts: &[V<'b>]) -> V<'b> {
         if self.sizes() == update.sizes() {
             return update;
         }
-        let mut operands: SmallVec<[V<'b>; 8]> = SmallVec::from_elem(self, 1);
-        operands.push(update);
-        operands.extend(starts.iter().map(|&s| self.b.full(s, DType::I64, &[])));
+        let mut operands: SmallVec<[V<'b>; 8]> = SmallVec::from_slice(&[self, update]);
+        operands.extend_from_slice(starts);
         self.b.add(Prim::DynamicUpdateSlice, &operands)
+    }
+
+    /// This value with the positions of one dimension from `start` on replaced by `update`.
+    pub fn dynamic_update_dim(self, dim: usize, start: V<'b>, update: V<'b>) -> V<'b> {
+        self.dynamic_update_slice(update, &self.starts_at(dim, start))
+    }
+
+    /// Zeros, but `start` for one dimension.
+    fn starts_at(self, dim: usize, start: V<'b>) -> SmallVec<[V<'b>; 8]> {
+        let mut starts = SmallVec::from_elem(start.full_like(0i64), self.rank());
+        starts[dim] = start;
+        starts
+    }
+
+    /// This value with the box at the constant position `starts` replaced by `update`.
+    pub fn update_slice(self, update: V<'b>, starts: &[i64]) -> V<'b> {
+        let starts: SmallVec<[V<'b>; 8]> =
+            starts.iter().map(|&s| self.b.full(s, DType::I64, &[])).collect();
+        self.dynamic_update_slice(update, &starts)
     }
 
     pub fn gather(self, starts: V<'b>, attrs: GatherAttrs) -> V<'b> {

@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Graph, Node, Prim, Shape, TensorType, ValueId};
+use super::{BinaryOp, DType, Graph, Node, Number, Prim, Shape, TensorType, ValueId};
 
 impl Graph {
     /// A value equal to `prim(inputs)` that is cheaper than adding the node, if one is known.
@@ -67,6 +67,8 @@ impl Graph {
                     .all(|i| starts[i] == 0 && limits[i] == ty.size(i) && strides[i] == 1);
                 whole.then_some(x)
             }
+            Prim::Binary(op) if ty.dtype == DType::I64 => self.fold_integers(*op, x, inputs[1]),
+            Prim::DynamicSlice(sizes) => self.fold_slice(sizes, &ty, inputs),
             Prim::Pad { low, high, interior } => {
                 let nothing = |s: &Shape| s.iter().all(|&n| n == 0);
                 (nothing(low) && nothing(high) && nothing(interior)).then_some(x)
@@ -74,6 +76,63 @@ impl Graph {
             Prim::Concat(_) if inputs.len() == 1 => Some(x),
             Prim::Reduce(_, dims) if dims.is_empty() => Some(x),
             Prim::Reverse(dims) if dims.iter().all(|&d| ty.size(d as usize) == 1) => Some(x),
+            _ => None,
+        }
+    }
+
+    /// Positions are computed from sizes and offsets that are often constants.
+    fn fold_integers(&mut self, op: BinaryOp, x: ValueId, y: ValueId) -> Option<ValueId> {
+        let b = self.integer(y)?;
+        match (op, b) {
+            (BinaryOp::Add, 0) | (BinaryOp::Div, 1) => return Some(x),
+            (BinaryOp::Rem, 1) => {
+                let ty = self.ty(x).clone();
+                return Some(self.leaf(Prim::Constant(Number::Int(0)), ty));
+            }
+            _ => {}
+        }
+        let a = self.integer(x)?;
+        let value = match op {
+            BinaryOp::Add => a.wrapping_add(b),
+            BinaryOp::Sub => a.wrapping_sub(b),
+            BinaryOp::Mul => a.wrapping_mul(b),
+            BinaryOp::Div => a.checked_div(b)?,
+            BinaryOp::Rem => a.checked_rem(b)?,
+            _ => return None,
+        };
+        let ty = self.ty(x).clone();
+        Some(self.leaf(Prim::Constant(Number::Int(value)), ty))
+    }
+
+    /// A slice at constant positions is a slice, and one of everything is the whole.
+    fn fold_slice(
+        &mut self,
+        sizes: &[i64],
+        ty: &TensorType,
+        inputs: &[ValueId],
+    ) -> Option<ValueId> {
+        let x = inputs[0];
+        if ty.same_sizes(sizes) {
+            return Some(x);
+        }
+        if let Prim::Constant(n) = self.node(x.node).prim {
+            return Some(self.leaf(Prim::Constant(n), TensorType::new(ty.dtype, sizes)));
+        }
+        // Starts are clamped so that the slice fits (StableHLO, dynamic_slice).
+        let starts: Shape = inputs[1..]
+            .iter()
+            .enumerate()
+            .map(|(i, &start)| Some(self.integer(start)?.min(ty.size(i) - sizes[i]).max(0)))
+            .collect::<Option<_>>()?;
+        let limits = starts.iter().zip(sizes).map(|(start, n)| start + n).collect();
+        let strides = Shape::from_elem(1, sizes.len());
+        self.add(Prim::Slice { starts, limits, strides }, &[x]).ok()
+    }
+
+    /// The number that every element of an integer value is, if that is known.
+    fn integer(&self, v: ValueId) -> Option<i64> {
+        match self.node(v.node).prim {
+            Prim::Constant(Number::Int(n)) => Some(n),
             _ => None,
         }
     }

@@ -78,9 +78,11 @@ impl<B> Recorder<B> {
     ) -> Result<Recorded> {
         let mut cells: SmallVec<[CellId; 8]> = SmallVec::new();
         let mut bases: Bases = SmallVec::new();
+        let mut offsets: SmallVec<[i64; 8]> = SmallVec::new();
         let mut unknown = None;
         for_each_tensor(args, |t| {
             cells.push(t.cell);
+            offsets.push(t.offset);
             bases.push(match self.store.cell(t.cell) {
                 Some(cell) => match cell.value {
                     Some(v) => Base::Value(self.store.value(v).ty),
@@ -139,7 +141,11 @@ impl<B> Recorder<B> {
         for (write, &value) in template.writes.iter().zip(&outputs[next..]) {
             self.store.hold(cells[write.operand as usize], value);
         }
-        let numbers = template.slots.iter().map(|&s| numbers[s as usize]).collect();
+        let number = |&slot: &u32| match numbers.get(slot as usize) {
+            Some(&number) => number,
+            None => Number::Int(offsets[slot as usize - numbers.len()]),
+        };
+        let numbers = template.slots.iter().map(number).collect();
         let step = Step { template: template.clone(), inputs, outputs, numbers, location };
         self.trace.steps.push(step);
         Ok(Recorded::Step(template, fresh))

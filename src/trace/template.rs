@@ -2,7 +2,7 @@
 //!
 //! A call is identified by its op, the geometry of its tensors (how each reads its storage, and
 //! what the storage holds) and its other arguments, but not by its numbers, unless the expansion
-//! looked at them. Calls alike share one template: reading the operands through their views, the
+//! looked at them, nor by where in its storage a tensor starts. Calls alike share one template: reading the operands through their views, the
 //! op itself, and the writes through the views of what it mutates, all as one small graph.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use super::view::{self, Window};
 use crate::ensure;
 use crate::error::{Error, Result};
 use crate::ir::types::contiguous_strides;
-use crate::ir::{Builder, Graph, Number, Prim, TensorType, V, ValueId};
+use crate::ir::{Builder, DType, Graph, Number, Prim, TensorType, V, ValueId};
 use crate::ops::args::{Item, Num};
 use crate::ops::{Arg, Args, OpDef, OpId, TensorArg, registry};
 
@@ -55,8 +55,8 @@ pub struct Write {
 pub struct Template {
     pub id: TemplateId,
     pub op: OpId,
-    /// Inputs are numbered by the call's tensors, scalars by the call's slots. Outputs: the fresh
-    /// returns, then the writes.
+    /// Inputs are numbered by the call's tensors, scalars by the call's slots: its numbers, then
+    /// the offset of each tensor. Outputs: the fresh returns, then the writes.
     pub graph: Graph,
     pub live: Vec<bool>,
     /// The tensors that the graph really reads, in order.
@@ -179,23 +179,25 @@ fn write_key(op: OpId, args: &[Arg<'_>], bases: &Bases, sizing: Sizing, key: &mu
             key.push(head | 1 << 17);
             return;
         }
-        match bases.next() {
+        let bytes = match bases.next() {
             Some(Base::Value(ty)) if identity(t, *ty) => {
                 key.push(head | 1 << 18 | u64::from(ty.id()) << 32);
                 return;
             }
             Some(Base::Value(ty)) => {
                 key.push(head | (t.sizes.len() as u64) << 24 | u64::from(ty.id()) << 32);
+                ty.bytes()
             }
             Some(Base::Empty(bytes)) => {
                 key.push(head | 1 << 19 | (t.sizes.len() as u64) << 24);
                 key.push(*bytes);
+                *bytes
             }
             None => unreachable!("each defined tensor of a call has a base"),
-        }
+        };
         key.extend(t.sizes.iter().map(|&n| n as u64));
         key.extend(t.strides.iter().map(|&n| n as u64));
-        key.push(t.offset as u64);
+        key.push(window(t).reach(bytes as i64 / t.dtype.size() as i64) as u64);
     };
     for arg in args {
         match arg {
@@ -339,12 +341,15 @@ fn expand(
     Ok(Expanded::Template(Box::new(template), shape.pins))
 }
 
-/// A written tensor and, while the expansion goes on, the current value of its storage.
+/// A tensor of the call and, while the expansion goes on, the current value of its storage.
+#[derive(Clone, Copy)]
 struct Target<'a, 'b> {
     arg: TensorArg<'a>,
     operand: u32,
     position: usize,
     base: V<'b>,
+    /// The tensor's offset.
+    at: V<'b>,
 }
 
 fn expand_in<'a, 'b>(
@@ -358,7 +363,9 @@ fn expand_in<'a, 'b>(
     let mut targets: Vec<Target<'a, 'b>> = Vec::new();
     let mut operands = 0u32;
     let mut runtime = Vec::new();
-    let mut all: Vec<(usize, TensorArg<'a>, V<'b>)> = Vec::new();
+    let mut all: Vec<Target<'a, 'b>> = Vec::new();
+    let mut numbers = 0u32;
+    for_each_number(args, |_| numbers += 1);
     let mut tensor = |t: &TensorArg<'a>, position: usize| -> Result<V<'b>> {
         let operand = operands;
         operands += 1;
@@ -369,15 +376,17 @@ fn expand_in<'a, 'b>(
             }
             Base::Empty(bytes) => b.full(0i64, t.dtype, &[bytes as i64 / t.dtype.size() as i64]),
         };
-        all.push((position, *t, base));
+        let at = b.leaf(Prim::Scalar(numbers + operand), TensorType::scalar(DType::I64));
+        let target = Target { arg: *t, operand, position, base, at };
+        all.push(target);
         let v = if t.out {
             // Its old value has no meaning to the op; only its dtype and sizes do.
             b.full(0i64, t.dtype, t.sizes)
         } else {
-            view::read(base, window(t))?
+            view::read(base, window(t), at)?
         };
         if t.write.is_some() {
-            targets.push(Target { arg: *t, operand, position, base });
+            targets.push(target);
         }
         Ok(v)
     };
@@ -407,12 +416,13 @@ fn expand_in<'a, 'b>(
             Arg::Str(s) => Item::Str((*s).to_owned()),
             Arg::DType(d) => Item::DType(*d),
             Arg::Generator { seed, counter } => {
-                let mut word =
-                    |n: i64| slot(Number::Int(n), None, false, true).to(crate::ir::DType::I64);
+                let mut word = |n: i64| slot(Number::Int(n), None, false, true).to(DType::I64);
                 Item::Rng { seed: word(*seed), counter: word(*counter) }
             }
         });
     }
+    // Offsets may differ between calls, but don't by nature.
+    runtime.resize((numbers + operands) as usize, false);
     let count = if let Sizing::Known(n) = sizing { Some(n) } else { None };
     let args = Args { b, items, pins: Default::default(), count };
     let mut shape = Shape {
@@ -480,12 +490,10 @@ fn expand_in<'a, 'b>(
             Some(t) => t,
             None => {
                 // The schema doesn't say that this argument is written; the definition does.
-                let operand = all.iter().position(|(p, ..)| p == position);
-                let operand = operand.ok_or_else(|| {
+                let target = all.iter().find(|t| t.position == *position).ok_or_else(|| {
                     Error::runtime(format!("argument {} isn't a tensor to write", position + 1))
                 })?;
-                let (_, arg, base) = all[operand];
-                targets.push(Target { arg, operand: operand as u32, position: *position, base });
+                targets.push(*target);
                 targets.len() - 1
             }
         };
@@ -550,7 +558,7 @@ fn write_through<'b>(target: &Target<'_, 'b>, value: V<'b>) -> Result<V<'b>> {
         // The whole storage: it takes the value's own shape.
         return Ok(value);
     }
-    view::write(base, w, value)
+    view::write(base, w, target.at, value)
 }
 
 /// Adds the op and its operands to an error.

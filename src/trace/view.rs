@@ -7,6 +7,9 @@
 //! elements, each of these into rows of s₁, and so on. Along each such axis the window is an
 //! interval, whatever its steps were. A window that isn't a box there (overlapping elements, as
 //! of `unfold`) is read by gather and written by scatter.
+//!
+//! Where a window starts is no part of its graph but a value of it, `at`: rows `i..i + 32` of a
+//! dataset are one graph for every `i`. Only the [`Reach`] of the offset matters.
 
 use smallvec::SmallVec;
 
@@ -29,16 +32,24 @@ struct Level {
     stride: i64,
     /// Rows of the block one level up.
     rows: i64,
-    /// The window's rows: `start..start + count`.
-    start: i64,
+    /// Rows of the window.
     count: i64,
+}
+
+/// What the graph of a window depends on, of its offset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The window is a box.
+    Box,
+    /// Its rows go over the end of a block into the next.
+    Across,
+    /// It begins before the storage or ends behind it.
+    Outside,
 }
 
 /// A window that is a box in the factored storage.
 struct Boxed {
     levels: SmallVec<[Level; 6]>,
-    /// Position of the window's element in the innermost row.
-    rest: i64,
     /// The window's dimensions in order of decreasing stride; those of size 1 or stride 0 are
     /// not among them.
     order: SmallVec<[usize; 6]>,
@@ -75,6 +86,19 @@ impl Window<'_> {
         self.sizes.iter().zip(self.strides).any(|(&n, &s)| n > 1 && s == 0)
     }
 
+    /// How the window lies in a storage of so many elements.
+    pub fn reach(&self, storage: i64) -> Reach {
+        let empty = self.numel() == 0;
+        let inside = self.offset >= 0
+            && self.strides.iter().all(|&s| s >= 0)
+            && (empty || self.last() < storage);
+        match self.boxed(storage) {
+            _ if !inside => Reach::Outside,
+            Some(_) => Reach::Box,
+            None => Reach::Across,
+        }
+    }
+
     fn boxed(&self, storage: i64) -> Option<Boxed> {
         let mut order: SmallVec<[usize; 6]> =
             (0..self.sizes.len()).filter(|&i| self.sizes[i] > 1 && self.strides[i] != 0).collect();
@@ -88,37 +112,33 @@ impl Window<'_> {
             if rest + extent >= block {
                 return None;
             }
-            levels.push(Level {
-                stride,
-                rows: (block + stride - 1) / stride,
-                start: rest / stride,
-                count,
-            });
+            levels.push(Level { stride, rows: (block + stride - 1) / stride, count });
             exact &= block % stride == 0;
             rest %= stride;
             extent -= (count - 1) * stride;
             block = stride;
         }
         // The innermost row must hold the remaining position.
-        (rest < block).then_some(Boxed { levels, rest, order, exact })
+        (rest < block).then_some(Boxed { levels, order, exact })
     }
 
     /// The flat position of each element (i64, the window's shape).
-    fn positions<'b>(&self, base: V<'b>) -> V<'b> {
-        let mut index = base.b.full(self.offset, DType::I64, self.sizes);
+    fn positions<'b>(&self, at: V<'b>) -> V<'b> {
+        let mut index = at.broadcast_to(self.sizes);
         for (i, &stride) in self.strides.iter().enumerate() {
             if self.sizes[i] > 1 && stride != 0 {
-                index = index + base.b.iota(DType::I64, self.sizes, i) * stride;
+                index = index + at.b.iota(DType::I64, self.sizes, i) * stride;
             }
         }
         index
     }
 }
 
-/// The window's elements, in the window's shape.
+/// The window's elements, in the window's shape. `at`: the window's offset (i64, no dimensions);
+/// the graph is right for every offset of the same [`Reach`] as the window's own.
 ///
 /// Errors: the window reaches beyond the storage.
-pub fn read<'b>(base: V<'b>, w: Window<'_>) -> Result<V<'b>> {
+pub fn read<'b>(base: V<'b>, w: Window<'_>, at: V<'b>) -> Result<V<'b>> {
     let storage = base.numel();
     if w.numel() == 0 {
         return Ok(base.b.full(0i64, base.dtype(), w.sizes));
@@ -128,17 +148,18 @@ pub fn read<'b>(base: V<'b>, w: Window<'_>) -> Result<V<'b>> {
         return Ok(base.reshape(w.sizes));
     }
     let Some(boxed) = w.boxed(storage) else {
-        return Ok(base.take_flat(w.positions(base)));
+        return Ok(base.take_flat(w.positions(at)));
     };
+    let starts = boxed.starts(at);
     let cut = if boxed.exact {
-        boxed.slice(boxed.factor(base))
+        boxed.factor(base).dynamic_slice(&starts, &boxed.counts())
     } else {
         let mut x = base.flatten();
         for (axis, level) in boxed.levels.iter().enumerate() {
-            x = level.split(x, axis).slice(axis, level.start, level.start + level.count, 1);
+            x = level.split(x, axis).dynamic_slice_dim(axis, starts[axis], level.count);
         }
         let axis = boxed.levels.len();
-        x.slice(axis, boxed.rest, boxed.rest + 1, 1)
+        x.dynamic_slice_dim(axis, starts[axis], 1)
     };
     // Dimensions of the box in the window's order, then stretched to the window.
     let counts: Shape = boxed.levels.iter().map(|l| l.count).collect();
@@ -151,10 +172,10 @@ pub fn read<'b>(base: V<'b>, w: Window<'_>) -> Result<V<'b>> {
 }
 
 /// The storage's new value after `value` (the window's shape and the storage's dtype) is written
-/// through the window. Keeps the shape of `base`.
+/// through the window. Keeps the shape of `base`; `at` as for [`read`].
 ///
 /// Errors: the window reaches beyond the storage, or has elements that share memory by expansion.
-pub fn write<'b>(base: V<'b>, w: Window<'_>, value: V<'b>) -> Result<V<'b>> {
+pub fn write<'b>(base: V<'b>, w: Window<'_>, at: V<'b>, value: V<'b>) -> Result<V<'b>> {
     ensure!(
         !w.is_expanded(),
         "unsupported operation: more than one element of the written-to tensor refers to a \
@@ -168,9 +189,7 @@ pub fn write<'b>(base: V<'b>, w: Window<'_>, value: V<'b>) -> Result<V<'b>> {
     let shape = base.sizes();
     let Some(boxed) = w.boxed(storage) else {
         let flat = base.flatten();
-        return Ok(flat
-            .put_flat(ScatterKind::Set, w.positions(base), value, false)
-            .reshape(&shape));
+        return Ok(flat.put_flat(ScatterKind::Set, w.positions(at), value, false).reshape(&shape));
     };
     // The value with the box's dimensions in order of stride.
     let mut dims = boxed.order.clone();
@@ -178,18 +197,15 @@ pub fn write<'b>(base: V<'b>, w: Window<'_>, value: V<'b>) -> Result<V<'b>> {
     let kept: Shape = dims.iter().map(|&d| w.sizes[d]).collect();
     let place = |d: &usize| dims.iter().position(|x| x == d).unwrap_or(0) as i64;
     let perm: Shape = boxed.order.iter().map(place).collect();
-    let mut counts: Shape = boxed.levels.iter().map(|l| l.count).collect();
-    counts.push(1);
-    let update = value.reshape(&kept).transpose(&perm).reshape(&counts);
+    let update = value.reshape(&kept).transpose(&perm).reshape(&boxed.counts());
     if boxed.covers(storage) {
         return Ok(update.reshape(&shape));
     }
+    let starts = boxed.starts(at);
     let new = if boxed.exact {
-        let mut starts: Shape = boxed.levels.iter().map(|l| l.start).collect();
-        starts.push(boxed.rest);
-        boxed.factor(base).update_slice(update, &starts)
+        boxed.factor(base).dynamic_update_slice(update, &starts)
     } else {
-        boxed.update(base.flatten(), 0, update)
+        boxed.update(base.flatten(), 0, &starts, update)
     };
     Ok(new.reshape(&shape))
 }
@@ -202,13 +218,26 @@ impl Boxed {
         base.reshape(&sizes)
     }
 
-    fn slice<'b>(&self, factored: V<'b>) -> V<'b> {
-        let mut starts: Shape = self.levels.iter().map(|l| l.start).collect();
-        let mut limits: Shape = self.levels.iter().map(|l| l.start + l.count).collect();
-        starts.push(self.rest);
-        limits.push(self.rest + 1);
-        let ones = Shape::from_elem(1, starts.len());
-        factored.slices(&starts, &limits, &ones)
+    /// The box's sizes in the factored storage.
+    fn counts(&self) -> Shape {
+        self.levels.iter().map(|l| l.count).chain([1]).collect()
+    }
+
+    /// Where the box of a window at the offset `at` starts on each axis of the factored storage.
+    fn starts<'b>(&self, at: V<'b>) -> SmallVec<[V<'b>; 8]> {
+        let mut rest = at;
+        let mut starts: SmallVec<[V<'b>; 8]> = SmallVec::new();
+        for level in &self.levels {
+            if level.count == level.rows {
+                // All rows, so from the first; the rest is within a row already.
+                starts.push(at.full_like(0i64));
+            } else {
+                starts.push(rest / level.stride);
+                rest = rest.rem(level.stride);
+            }
+        }
+        starts.push(rest);
+        starts
     }
 
     /// The window is the whole storage, permuted.
@@ -219,19 +248,15 @@ impl Boxed {
     }
 
     /// Writes level by level: `x` has the outer levels' intervals, then a block of this level.
-    fn update<'b>(&self, x: V<'b>, axis: usize, update: V<'b>) -> V<'b> {
+    fn update<'b>(&self, x: V<'b>, axis: usize, starts: &[V<'b>], update: V<'b>) -> V<'b> {
         let Some(level) = self.levels.get(axis) else {
-            let mut starts = Shape::from_elem(0, axis + 1);
-            starts[axis] = self.rest;
-            return x.update_slice(update, &starts);
+            return x.dynamic_update_dim(axis, starts[axis], update);
         };
         let block = x.size(axis);
         let rows = level.split(x, axis);
-        let inner = rows.slice(axis, level.start, level.start + level.count, 1);
-        let inner = self.update(inner, axis + 1, update);
-        let mut starts = Shape::from_elem(0, axis + 2);
-        starts[axis] = level.start;
-        let rows = rows.update_slice(inner, &starts);
+        let inner = rows.dynamic_slice_dim(axis, starts[axis], level.count);
+        let inner = self.update(inner, axis + 1, starts, update);
+        let rows = rows.dynamic_update_dim(axis, starts[axis], inner);
         let mut sizes = x.sizes();
         sizes[axis] = level.rows * level.stride;
         rows.reshape(&sizes).slice(axis, 0, block, 1)
@@ -251,7 +276,7 @@ impl Level {
 
 fn check_bounds(storage: i64, w: Window<'_>) -> Result<()> {
     ensure!(
-        w.offset >= 0 && w.strides.iter().all(|&s| s >= 0) && w.last() < storage,
+        w.reach(storage) != Reach::Outside,
         "a view of sizes {:?}, strides {:?} and offset {} is out of bounds for a storage of {storage} \
          elements",
         w.sizes,
