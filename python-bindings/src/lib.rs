@@ -89,6 +89,7 @@ mod _core {
         out.set_item("regions_compiled", stats.regions_compiled)?;
         out.set_item("recompiled_for_number", stats.recompiled_for_number)?;
         out.set_item("cache_hits", stats.cache_hits)?;
+        out.set_item("digest", format!("{:016x}", stats.digest))?;
         out.set_item("executions", times.executions.load(relaxed))?;
         out.set_item("optimise_seconds", seconds(&times.optimise))?;
         out.set_item("compile_seconds", seconds(&times.compile))?;

@@ -9,6 +9,7 @@ use super::executor::{Call, Executor, Origin, Slot};
 use super::regions::{Met, Variant};
 use super::{Core, Engine};
 use crate::ir::Number;
+use crate::ir::graph::seeded;
 use crate::policy::Reason;
 use crate::region::{self, Cut, Source};
 use crate::trace::Store;
@@ -38,6 +39,7 @@ impl Engine {
         let store = &mut core.recorder.store;
         let cut = region::cut(trace, length, store, |slot| !slot.shared.load(Relaxed));
         core.stats.ops_dead += (length - cut.steps.len()) as u64;
+        core.stats.digest = seeded().hash_one((core.stats.digest, length, &cut.key));
 
         let slots = if cut.outputs.is_empty() {
             Vec::new()

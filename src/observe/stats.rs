@@ -20,6 +20,9 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Programs compiled anew because a number changed.
     pub recompiled_for_number: u64,
+    /// A hash of what was flushed, in order: the ops, their wiring, where the cuts fell and what
+    /// outlived them. Equal for equal programs of one build.
+    pub digest: u64,
 }
 
 /// Time spent, in nanoseconds, and events counted by threads that don't hold the recorder.
